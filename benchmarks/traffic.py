@@ -323,7 +323,7 @@ class Wire:
         self.segment(talk, 0, _ACK)
         return talk
 
-    def exchange(self, talk: Talk, template: Template, correlation_id: bytes, turn: int) -> None:
+    def exchange(self, talk: Talk, template: Template, correlation_id: bytes, turn: int = 0) -> None:
         """A request and its response. The correlation ID of a request comes after size, API key and version,
         that of a response after the size. ``turn``: how often the template was used before.
         """

@@ -309,9 +309,9 @@ class Dissection:
         if plan is None or not core.is_used:
             return
 
-        def take(made: bytes, exchanges: int) -> None:
+        def take(output: bytes, exchanges: int) -> None:
             self.counts["exchanges"] += exchanges
-            sink.take(made, exchanges)
+            sink.take(output, exchanges)
 
         self._describe = plan.describe
         if plan.form is not None:

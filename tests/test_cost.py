@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-before-speed.md
     ("read", "bulk", "packets"): 255,
-    ("read", "loopback", "exchanges"): 5210,
+    ("read", "loopback", "exchanges"): 5250,
     ("read", "large", "packets"): 210,
-    ("read", "chatty", "exchanges"): 3625,
-    ("read --names whole", "chatty", "exchanges"): 4500,
-    ("read --json", "chatty", "exchanges"): 5100,
+    ("read", "chatty", "exchanges"): 3670,
+    ("read --names whole", "chatty", "exchanges"): 4540,
+    ("read --json", "chatty", "exchanges"): 5400,
     ("records --json", "loopback", "records"): 338,
     ("summary", "chatty", "exchanges"): 9400,
 }

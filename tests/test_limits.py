@@ -35,12 +35,12 @@ def test_live_bounds_give_way_to_those_that_were_set() -> None:
     ("holding", "most"),
     [
         pytest.param((ROWS, NAMES), 583 * MB, id="read"),
-        pytest.param((SUMMARY,), 637 * MB, id="summary"),
+        pytest.param((SUMMARY,), 697 * MB, id="summary"),
         pytest.param((ROWS, NAMES, TABLES), 642 * MB, id="export"),
         pytest.param((ROWS, PIPE), 597 * MB, id="live"),
         pytest.param((ROWS, TABLES, PIPE), 656 * MB, id="live -o"),
         pytest.param((TOP, PIPE), 573 * MB, id="live --top"),
-        pytest.param((SUMMARY, ROWS, PIPE), 750 * MB, id="live --summary"),
+        pytest.param((SUMMARY, ROWS, PIPE), 810 * MB, id="live --summary"),
     ],
 )
 def test_all_that_limits_allow_at_once_is_bounded(holding: tuple[str, ...], most: int) -> None:

@@ -213,8 +213,8 @@ class Offload:
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
         """As ``Connections.feed_block``; an exchange that the core completes is a separate event. Those that
-        it can finish are queued: then no event may happen, also where only the time changes since when
-        connections wait, but the queue may be asked.
+        it can finish are queued: then there may be no event, also where only the time changes since when
+        connections wait, but the queue may have some that are due.
         """
         connections, core, finishing = self._connections, self._core, self._finishing
         number, interface, _, places = block
@@ -317,9 +317,9 @@ class Offload:
         time_ns, packet = before
         before = min(time_ns, MAX_NS), packet
         while max_exchanges > 0:
-            made, exchanges, odd = self._core.written(before, max_exchanges, self._finishing.can_be_next())
+            output, exchanges, odd = self._core.written(before, max_exchanges, self._finishing.can_be_next())
             if exchanges:
-                self._finishing.take(made, exchanges)
+                self._finishing.take(output, exchanges)
             max_exchanges -= exchanges
             if odd is not None:
                 max_exchanges -= 1

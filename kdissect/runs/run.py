@@ -89,7 +89,7 @@ class Query:
         return self.are_files and (self.options.names == WHOLE or bool(self.options.key_logs))
 
     def demand(self, *, one_by_one: bool = False) -> Demand:
-        """What a sink is asked for. ``one_by_one``: see there."""
+        """Which exchanges a sink gets. ``one_by_one``: see ``Demand``."""
         options = self.options
         selects_all = self.filter.is_empty and not (options.exchanges or options.end_to_end)
         return Demand(selects_all, self.split_latency, one_by_one)
@@ -241,7 +241,7 @@ class Run:
         return self.place.totals(self)
 
     def demand(self, *, one_by_one: bool = False) -> Demand:
-        """What a sink is asked for. ``one_by_one``: see there."""
+        """Which exchanges a sink gets. ``one_by_one``: see ``Demand``."""
         # A terminal needs escapes, and what the core of a worker writes is not seen by the writer.
         is_escaped = self.page is not self.out and self.out.isatty()
         return self.query.demand(one_by_one=one_by_one or is_escaped)

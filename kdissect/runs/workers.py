@@ -3,7 +3,7 @@
 Text is made row by row: workers send it with its place, and this process writes it in order. Counts and
 tables are made to the end: workers send the parts of their sinks.
 
-Files are read by a process of their own. A live capture is read by this process, which also records it and
+A separate process reads files. A live capture is read by this process, which also records it and
 reports drops, and a thread writes the rows; every worker gets all idle ticks, so rows are those of one
 process. Files were opened here first, to check that they can be read.
 """

@@ -63,7 +63,7 @@ class Columns(Each):
         form = tables.form if demand.allows_core and demand.has_latency_parts else None
         self.plan = None if form is None else Plan(form)
 
-    def take(self, made: bytes, exchanges: int) -> None:  # noqa: ARG002  (it is in the columns)
+    def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (it is in the columns)
         """Count rows of the core."""
         self.rows += exchanges
         self._settle()

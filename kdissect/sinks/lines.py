@@ -110,10 +110,10 @@ class Lines(Each):
         if form is not None or describe is not None:
             self.plan = Plan(form, describe)
 
-    def take(self, made: bytes, exchanges: int) -> None:
+    def take(self, output: bytes, exchanges: int) -> None:
         """Write lines of the core."""
         self.rows += exchanges
-        self._add(made)
+        self._add(output)
 
 
 class Count(Each):
@@ -138,7 +138,7 @@ class Count(Each):
         if check is None and demand.allows_core:
             self.plan = without_flaws(Plan(counter.form))
 
-    def take(self, made: bytes, exchanges: int) -> None:  # noqa: ARG002
+    def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002
         """Count exchanges; their lines are not needed."""
         self.rows += exchanges
         self._add_answered(exchanges)
@@ -182,8 +182,8 @@ class Fan(Each):
         for sink in self._sinks:
             sink.skip(exchange)
 
-    def take(self, made: bytes, exchanges: int) -> None:
+    def take(self, output: bytes, exchanges: int) -> None:
         """See ``Sink``."""
         self.rows += exchanges
         for sink in self._sinks:
-            sink.take(made, exchanges)
+            sink.take(output, exchanges)

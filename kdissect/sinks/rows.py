@@ -70,7 +70,7 @@ class Rows(Each):
         form = writer.form if check is None and demand.allows_core else None
         self.plan = None if form is None else Plan(form)
 
-    def take(self, made: bytes, exchanges: int) -> None:
+    def take(self, output: bytes, exchanges: int) -> None:
         """Write rows of the core."""
         self.rows += exchanges
-        self._add(made)
+        self._add(output)

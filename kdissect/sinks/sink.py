@@ -158,7 +158,7 @@ class Sink(Protocol):
     def skip(self, exchange: Exchange) -> None:
         """Take an exchange that is not selected."""
 
-    def take(self, made: bytes, exchanges: int) -> None:
+    def take(self, output: bytes, exchanges: int) -> None:
         """Take what the core made of some exchanges, in its turn: the text of their lines or rows. Columns
         and tallies have no text, and their form has taken them.
         """
@@ -229,7 +229,7 @@ class Each:
         """See ``Sink``."""
         self._skip(exchange)
 
-    def take(self, made: bytes, exchanges: int) -> None:
+    def take(self, output: bytes, exchanges: int) -> None:
         """Nothing is planned."""
         raise NotImplementedError
 

@@ -101,7 +101,7 @@ class Tallies(Each):
         self._connections.close()
         self._counts.settle()
 
-    def take(self, made: bytes, exchanges: int) -> None:  # noqa: ARG002  (the form has taken the counts)
+    def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (the form has taken the counts)
         """Count rows of the core."""
         self.rows += exchanges
 

@@ -103,7 +103,7 @@ class TableBatches:
         self._max_bytes = bytes
         self._row_filter = row_filter
         self._columns = columns
-        self._made: deque[Iterator[tuple[str, Any]]] = deque()
+        self._filled: deque[Iterator[tuple[str, Any]]] = deque()
 
     @property
     def form(self) -> Callable[[PlanContext], RowForm] | None:
@@ -124,23 +124,23 @@ class TableBatches:
         """Take the batches that became full as the native core added rows, and rows of connections."""
         for name, batch in self._batches.items():
             if name in NATIVE_TABLES and self._is_full(batch):
-                self._made.append(iter([(name, batch.take())]))
-        self._made.append(self.feed_rows(self._tables.finished()))
+                self._filled.append(iter([(name, batch.take())]))
+        self._filled.append(self.feed_rows(self._tables.finished()))
 
     def feed(self, exchange: Exchange) -> None:
-        """Take a selected exchange. Its rows are made when they are ``made``: it may have many batches."""
-        self._made.append(self.feed_rows(self._tables.feed(exchange)))
+        """Take a selected exchange. Its rows are made in ``filled``: it may have many batches."""
+        self._filled.append(self.feed_rows(self._tables.feed(exchange)))
 
     def skip(self, exchange: Exchange) -> None:
         """Take an exchange that is not selected."""
-        self._made.append(self.feed_rows(self._tables.skip(exchange)))
+        self._filled.append(self.feed_rows(self._tables.skip(exchange)))
 
-    def made(self) -> Iterator[tuple[str, Any]]:
+    def filled(self) -> Iterator[tuple[str, Any]]:
         """Yield the batches that are full: table name and ``pyarrow.RecordBatch``. To be called after each
         exchange.
         """
-        while self._made:
-            yield from self._made.popleft()
+        while self._filled:
+            yield from self._filled.popleft()
 
     def feed_rows(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         """Take rows; yield as ``made`` does."""
@@ -159,7 +159,7 @@ class TableBatches:
 
     def rest(self) -> Iterator[tuple[str, Any]]:
         """Yield the last batches."""
-        yield from self.made()
+        yield from self.filled()
         for name, batch in self._batches.items():
             if batch.rows:
                 yield name, batch.take()

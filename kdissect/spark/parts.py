@@ -286,7 +286,7 @@ def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any
         batched = TableBatches(columns, job.options, tables=rows)
         sink = Columns(batched, Demand.of(job.options))
         for _ in part.dissection.into(sink, job.filter().matches):
-            yield from _packed(batched.made())
+            yield from _packed(batched.filled())
         yield from _packed(batched.feed_rows(rows.close()))
         if TOPIC_IDS in columns:
             topics = ((TOPIC_IDS, [*rank, *values]) for rank, values in rows.topics.values())

@@ -125,7 +125,7 @@ def _of_capture(
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
         sink = Columns(batches, Demand.of(options))
-        yield from _made(batches, lambda selects: dissection.into(sink, selects), capture.first_ns, options)
+        yield from _filled(batches, lambda selects: dissection.into(sink, selects), capture.first_ns, options)
     problems = [*capture.warnings, *([] if readable.fault is None else [readable.fault])]
     yield from batches.close(capture.sources, problems)
     return problems
@@ -142,12 +142,12 @@ def _of_own(
     def into(selects: Selects) -> Iterator[None]:
         return dissection.into(sink, lambda exchange: own.has(exchange) and selects(exchange), own.watch)
 
-    yield from _made(batches, into, part.first_ns, options)
+    yield from _filled(batches, into, part.first_ns, options)
     yield from batches.close()
     _check_read(own.failures, own.problems, options)
 
 
-def _made(
+def _filled(
     batches: TableBatches,
     into: Callable[[Selects], Iterator[None]],
     first_ns: int | None,
@@ -158,6 +158,6 @@ def _made(
     if first_ns is not None:
         criteria.begin(first_ns)
     for _ in into(criteria.matches):
-        yield from batches.made()
+        yield from batches.filled()
     if unnamed := criteria.unnamed_topics():
         warnings.warn(unnamed, stacklevel=1)  # on the worker's stderr

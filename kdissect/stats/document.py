@@ -363,7 +363,7 @@ class ProducerRow(OfCluster):
     aborted: int = described("Ended by EndTxn, abort.")
     superseded: int = described("Aborted by an InitProducerId while they were open.")
     timed_out: int = described(
-        "Ended by the coordinator after their timeout: it wrote abort markers, or rejected the next request "
+        "Ended by the coordinator after their timeout: it wrote abort markers, or refused the next request "
         "of the producer with INVALID_TXN_STATE or PRODUCER_FENCED."
     )
     open: int = described("Still open at the end of the capture.")
@@ -397,7 +397,7 @@ class TransactionRow(OfCluster):
     )
     end: datetime | None = described(
         "Time of the response that ended it, usually to EndTxn; null while it is open. If it timed out, when "
-        "the first marker was written, or when the producer's next request was rejected."
+        "the first marker was written, or when the producer's next request failed."
     )
     duration_us: int = described("Microseconds from start to end, or to the end of the capture.")
     first_marker: datetime | None = described("When its first marker was written, if captured.")

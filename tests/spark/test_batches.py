@@ -24,7 +24,7 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 def fed(batches: TableBatches, exchange: Exchange) -> list[tuple[str, Any]]:
     """The batches that are full after an exchange."""
     batches.feed(exchange)
-    return list(batches.made())
+    return list(batches.filled())
 
 
 def tables_of(batches: TableBatches) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def batches_of(
             capture.packet_blocks(), Options(limits=DEFAULT), learned=learned, observer=observer
         )
         for _ in dissection.into(sink):
-            made += batches.made()
+            made += batches.filled()
     made += batches.close()
     rows = {table: [batch for name, batch in made if name == table] for table in tables}
     return rows, sum(batch.num_rows for batch in rows["exchanges"]) - sink.fed
