@@ -182,17 +182,17 @@ def test_a_real_capture() -> None:
 
 
 def test_a_transaction_that_was_refused_after_its_timeout_has_timed_out() -> None:
-    begun = (p.init(0, timeout_ms=4000), p.produce(1, 0, 2))
-    late = transactions(*begun, p.end(19, error=INVALID_TXN_STATE), p.init(20, 1))
+    written = (p.init(0, timeout_ms=4000), p.produce(1, 0, 2))
+    late = transactions(*written, p.end(19, error=INVALID_TXN_STATE), p.init(20, 1))
     row = producer(late)
     assert (row.started, row.timed_out, row.superseded, row.committed) == (1, 1, 0, 0)
     (listed,) = late.rows().transactions
     assert (listed.outcome, listed.timeout_ms, listed.duration_us, listed.records) == (
         "timed_out", 4000, 18_000_000, 2,
     )  # fmt: skip
-    early = producer(transactions(*begun, p.end(3, error=INVALID_TXN_STATE), p.init(20, 1)))
+    early = producer(transactions(*written, p.end(3, error=INVALID_TXN_STATE), p.init(20, 1)))
     assert (early.timed_out, early.superseded) == (0, 1)
-    of_another = producer(transactions(*begun, p.end(19, 5, error=INVALID_TXN_STATE), p.init(20, 6)))
+    of_another = producer(transactions(*written, p.end(19, 5, error=INVALID_TXN_STATE), p.init(20, 6)))
     assert (of_another.timed_out, of_another.superseded) == (0, 1)
 
 
