@@ -21,7 +21,7 @@ from kdissect.limits import (
 )
 
 MB = 1_000_000
-PROGRAM = 65 * MB
+PROGRAM = 50 * MB
 AIM = 512 * MB
 
 
@@ -34,13 +34,13 @@ def test_live_bounds_give_way_to_those_that_were_set() -> None:
 @pytest.mark.parametrize(
     ("holding", "most"),
     [
-        pytest.param((ROWS, NAMES), 583 * MB, id="read"),
-        pytest.param((SUMMARY,), 697 * MB, id="summary"),
-        pytest.param((ROWS, NAMES, TABLES), 642 * MB, id="export"),
-        pytest.param((ROWS, PIPE), 597 * MB, id="live"),
-        pytest.param((ROWS, TABLES, PIPE), 656 * MB, id="live -o"),
-        pytest.param((TOP, PIPE), 573 * MB, id="live --top"),
-        pytest.param((SUMMARY, ROWS, PIPE), 810 * MB, id="live --summary"),
+        pytest.param((ROWS, NAMES), 568 * MB, id="read"),
+        pytest.param((SUMMARY,), 682 * MB, id="summary"),
+        pytest.param((ROWS, NAMES, TABLES), 627 * MB, id="export"),
+        pytest.param((ROWS, PIPE), 582 * MB, id="live"),
+        pytest.param((ROWS, TABLES, PIPE), 641 * MB, id="live -o"),
+        pytest.param((TOP, PIPE), 558 * MB, id="live --top"),
+        pytest.param((SUMMARY, ROWS, PIPE), 795 * MB, id="live --summary"),
     ],
 )
 def test_all_that_limits_allow_at_once_is_bounded(holding: tuple[str, ...], most: int) -> None:

@@ -66,7 +66,7 @@ def test_a_lying_length_is_a_fault_after_all_packets_before_it(block_bytes: int)
     seen = read(data + lie + b"more", block_bytes=block_bytes)
     assert seen.timed == list(EXAMPLE)
     assert seen.fault == (
-        f"stream: packet 13 claims 4294967280 captured bytes, more than 16777216, at byte {len(data)}"
+        f"stream: packet 13 claims 4294967280 captured bytes, more than 4194304, at byte {len(data)}"
     )
 
 

@@ -204,7 +204,7 @@ def test_bad_files_among_good_ones_are_warnings(tmp_path: Path) -> None:
         assert capture.warnings == [
             f"{text}: neither pcap nor pcapng; it is text",
             f"{missing}: no such file or directory",
-            f"{broken}: packet 2 claims 4294967295 captured bytes, more than 16777216, at byte 45",
+            f"{broken}: packet 2 claims 4294967295 captured bytes, more than 4194304, at byte 45",
         ]
         assert capture.packets == 1 + len(EXAMPLE)
         assert [source.name for source in capture.sources] == [text, good, broken]

@@ -6,9 +6,9 @@ import click
 import pytest
 
 from kdissect.cli.output_options import ExchangeOutput
+from kdissect.sinks.lines import Count, Lines
+from kdissect.sinks.rows import Rows
 from kdissect.sinks.sink import Demand
-from kdissect.tables.lines import JsonLines
-from kdissect.text.table import ExchangeTable, ExchangeTally
 
 NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "color": "never"}
 
@@ -25,7 +25,7 @@ def test_output_options_are_removed_from_those_of_the_command() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "kind"),
-    [({}, ExchangeTable), ({"as_json": True}, JsonLines), ({"quiet": True}, ExchangeTally)],
+    [({}, Lines), ({"as_json": True}, Rows), ({"quiet": True}, Count)],
 )
 def test_the_sink_that_was_chosen(chosen: dict[str, bool], kind: type) -> None:
     out = io.TextIOWrapper(io.BytesIO())

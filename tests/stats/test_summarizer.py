@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect import dissect, open_capture, summarize
+from kdissect.exchanges.clusters import Clusters
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import DEFAULT, Limits
 from kdissect.names import kept
@@ -148,6 +149,8 @@ def state(value: Any) -> Any:
         return value.topics
     if isinstance(value, Listeners):
         return sorted(value)
+    if isinstance(value, Clusters):
+        return value.known, value.given
     if isinstance(value, ResolvedNames):
         return value.addresses
     if isinstance(value, Bounded):

@@ -81,8 +81,8 @@ def test_the_page_agrees(table: Table) -> None:
 
 def test_ddl() -> None:
     assert ddl(TABLES["topic_ids"].columns) == (
-        "`topic_id` STRING, `topic` STRING, `connection` STRING, `number` BIGINT, `date` DATE, "
-        "`time` TIMESTAMP"
+        "`topic_id` STRING, `topic` STRING, `connection` STRING, `number` BIGINT, `cluster_id` STRING, "
+        "`date` DATE, `time` TIMESTAMP"
     )
     (column,) = (column for column in TABLES["exchanges"].columns if column.name == "anomalies")
     assert ddl([column]) == "`anomalies` ARRAY<STRUCT<`kind`: STRING, `where`: STRING, `detail`: STRING>>"
@@ -91,7 +91,7 @@ def test_ddl() -> None:
 def test_columns_that_directories_are_named_after_come_last() -> None:
     table = TABLES["topic_ids"]
     names = [column.name for column in in_directories(table.columns, ("date",))]
-    assert names == ["topic_id", "topic", "connection", "number", "time", "date"]
+    assert names == ["topic_id", "topic", "connection", "number", "cluster_id", "time", "date"]
 
 
 def test_create_table() -> None:
