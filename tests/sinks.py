@@ -39,10 +39,10 @@ class Noted:
     def skip(self, exchange: Exchange) -> None:
         self._sink.skip(exchange)
 
-    def take(self, made: bytes, exchanges: int) -> None:
+    def take(self, output: bytes, exchanges: int) -> None:
         self.taken += exchanges
-        assert not made or made.count(b"\n") >= exchanges
-        self._sink.take(made, exchanges)
+        assert not output or output.count(b"\n") >= exchanges
+        self._sink.take(output, exchanges)
 
     def close(self) -> None:
         self._sink.close()

@@ -169,7 +169,7 @@ def trees() -> dict[str, ast.Module]:
     return {name: ast.parse(text) for name, text in house.texts_of(ROOT).items()}
 
 
-def found(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:
+def places(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:
     """The modules with such a node."""
     return {
         module
@@ -179,11 +179,11 @@ def found(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:
 
 
 def calls(name: str) -> set[str]:
-    return found(ast.Call, lambda node: isinstance(node.func, ast.Name) and node.func.id == name)
+    return places(ast.Call, lambda node: isinstance(node.func, ast.Name) and node.func.id == name)
 
 
 def reads(attribute: str) -> set[str]:
-    return found(ast.Attribute, lambda node: node.attr == attribute)
+    return places(ast.Attribute, lambda node: node.attr == attribute)
 
 
 def classes(matches: Callable[[ast.ClassDef], bool], packages: str = "") -> set[str]:

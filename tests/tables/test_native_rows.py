@@ -101,7 +101,7 @@ def batches_of(
     bodies: str = "both",
     **settings: Any,
 ) -> tuple[dict[str, list[RecordBatch]], int]:
-    """The record batches of each table, and the number of exchanges whose rows the core made.
+    """The record batches of each table, and the number of exchanges whose rows the core filled.
 
     ``columns`` and ``bodies`` are of ``exchanges``.
     """
@@ -110,16 +110,16 @@ def batches_of(
     }
     batches = TableBatches(selected_columns, **settings)
     observer = batches.log if needs_log(tables) else None
-    made = list[tuple[str, RecordBatch]]()
+    filled = list[tuple[str, RecordBatch]]()
     sink = Noted(Columns(batches, Demand(one_by_one=not by_core)))
     with open_capture(str(path)) as capture:
         dissection = Dissection(
             capture.packet_blocks(), Options(limits=DEFAULT), learned=learned, observer=observer
         )
         for _ in dissection.into(sink):
-            made += batches.filled()
-    made += batches.close()
-    rows = {table: [batch for name, batch in made if name == table] for table in tables}
+            filled += batches.filled()
+    filled += batches.close()
+    rows = {table: [batch for name, batch in filled if name == table] for table in tables}
     return rows, sum(batch.num_rows for batch in rows["exchanges"]) - sink.fed
 
 
@@ -127,7 +127,7 @@ def same_batches(
     path: Path, monkeypatch: pytest.MonkeyPatch, tables: Sequence[str] = TABLES, **settings: Any
 ) -> tuple[list[RecordBatch], int]:
     """The record batches of ``exchanges``. Those of all tables are the same without the core. And of how many
-    exchanges it made the rows.
+    exchanges it filled the rows.
     """
     batches, number = batches_of(path, tables, by_core=True, **settings)
     with without_core():

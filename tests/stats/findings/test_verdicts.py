@@ -99,8 +99,12 @@ def stable(after_s: float, offset: int, end: int) -> Facts:
         "records": None,
     }
     response = {"error_code": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
-    wanted = {"partition": 0, "fetch_offset": offset}
-    request = {"replica_id": -1, "max_wait_ms": 500, "topics": [{"topic": "orders", "partitions": [wanted]}]}
+    expected = {"partition": 0, "fetch_offset": offset}
+    request = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "topics": [{"topic": "orders", "partitions": [expected]}],
+    }
     return facts_of("Fetch", 7, after_s, request, response, "reader")
 
 
