@@ -12,8 +12,8 @@ import zstandard
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.options import ExportOptions, Options
-from kdissect.pipeline import Dissection
+from kdissect.options import WHOLE, ExportOptions, Options
+from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kdissect.tables.table_files import Format
 
 Row = dict[str, Any]
+
+_ALONE = Options(end_to_end=True)
 
 BIG = 1 << 40
 FORMS: dict[str, Format] = {
@@ -72,20 +74,28 @@ def export_capture(path: Path, directory: Path, forms: Sequence[str]) -> list[Ro
     Returns:
         What ``read --json`` shows of it.
     """
+    options = Options(end_to_end=True, names=WHOLE)
     with open_capture(path) as capture:
-        return export_packets(capture, directory, forms, capture)
+        return export_packets(capture, directory, forms, capture, options)
 
 
 def export_packets(
-    packets: Iterable[Packet], directory: Path, forms: Sequence[str], capture: Capture | None = None
+    packets: Iterable[Packet],
+    directory: Path,
+    forms: Sequence[str],
+    capture: Capture | None = None,
+    options: Options = _ALONE,
 ) -> list[Row]:
     """The same of packets, which need not be of a capture."""
     shown: list[bytes] = []
     lines = JsonLines(shown.append)
     log, writers = exports(directory, forms)
     others = [export.tables.log for export in writers.values() if export.tables.log is not log]
-    options = Options(end_to_end=True)
-    for exchange in Dissection(log.watch(packets), options, observer=_Several(log, others)):  # type: ignore[arg-type]
+    learned = None
+    if capture is not None and options.names == WHOLE:
+        learned = learned_from([source.name for source in capture.sources], options)
+    observer = _Several(log, others)
+    for exchange in Dissection(log.watch(packets), options, observer=observer, learned=learned):  # type: ignore[arg-type]
         lines.feed(exchange)
         for export in writers.values():
             export.feed(exchange)

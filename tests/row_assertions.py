@@ -36,7 +36,8 @@ def by_key(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[tuple[Any, ..
 def same(row: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]) -> None:
     """The two have equal values of these names; times, which tables have in microseconds, are as near."""
     pairs = {name: (row[name], other[name]) for name in names}
-    assert {name: pair for name, pair in pairs.items() if not _alike(*pair)} == {}
+    different = {name: pair for name, pair in pairs.items() if not _alike(*pair)}
+    assert different == {}, (different, row)
 
 
 def _alike(value: Any, other: Any) -> bool:

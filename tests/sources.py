@@ -24,8 +24,10 @@ OF_STARTS = {
     "connection", "number", "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 }  # fmt: skip
 """What a look-back need not know of a connection that began before it."""
-OF_EARLIER = {"throttled_us", "wait_us", "service_us", "long_poll", "topics", "topic", "e2e_latency_us"}
-"""What depends on earlier exchanges, which a look-back may not reach; the last three also on those of other
+OF_EARLIER = {
+    "throttled_us", "wait_us", "service_us", "long_poll", "cluster_id", "topics", "topic", "e2e_latency_us",
+}  # fmt: skip
+"""What depends on earlier exchanges, which a look-back may not reach; the last four also on those of other
 connections.
 """
 

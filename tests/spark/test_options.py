@@ -35,6 +35,7 @@ def test_every_option_takes_a_value() -> None:
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
         "tlsKeylog": "keys.log", "pathGlobFilter": "*.{gz,zst}", "recursiveFileLookup": "true",
         "modifiedAfter": "2026-11-21T09:05:00", "modifiedBefore": "2026-11-22", "mode": "FAILFAST",
+        "cluster": "east",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
     parsed = parse(values)

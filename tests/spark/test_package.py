@@ -44,7 +44,7 @@ def test_all_of_it_is_there(package: Path) -> None:
     root = Path(kdissect.__path__[0])
     names = set(ZipFile(package).namelist())
     files = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
-    for_zips = {name for name in files if "__pycache__" not in name and not name.endswith(".so")}
+    for_zips = {name for name in files if "__pycache__" not in name and not name.endswith((".so", ".pyi"))}
     assert for_zips == names - {"pyspark_kdissect.py"}
     assert "pyspark_kdissect.py" in names
 

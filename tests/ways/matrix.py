@@ -25,7 +25,7 @@ import click
 import pytest
 from pyarrow import parquet
 
-from kdissect.cli.main import kdissect, main
+from kdissect.cli.main import SETTINGS, kdissect, main
 from kdissect.stats.summarizer import PARTS
 from kdissect.tables.rows import TABLES
 from tests.core import HAS_CORE, without_core
@@ -301,7 +301,8 @@ class Way(NamedTuple):
 def _options(command: Command) -> frozenset[str]:
     """The names of the parameters that its options set."""
     known = _command(command.name)
-    given, _, _ = known.make_parser(click.Context(known)).parse_args(shlex.split(command.options))
+    context = click.Context(known, **SETTINGS)  # it decides for good which options show the help
+    given, _, _ = known.make_parser(context).parse_args(shlex.split(command.options))
     return frozenset(given) - {"files", "pipe", "subject"}
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 import pytest
 
-from kdissect import dissect, open_capture, summarize
+from kdissect import open_capture, summarize
+from kdissect.options import Options
+from kdissect.pipeline import Dissection
 from kdissect.spark.report import report
 from kdissect.stats.summarizer import PARTS
 from kdissect.tables import duck
@@ -41,13 +43,14 @@ class Exported(NamedTuple):
 
 
 def export_samples(directory: Path, samples: Sequence[str], form: str) -> Exported:
-    """Export some samples, and summarize them."""
+    """Export some samples, and summarize them. They count as those of one cluster."""
+    options = Options(end_to_end=True, cluster="samples")
     paths = [SAMPLES.get(name, FIELD / f"{name}.pcap") for name in samples]
     with open_capture(*paths) as packets:
-        export_packets(packets, directory, [form], packets)
+        export_packets(packets, directory, [form], packets, options)
     with open_capture(*paths) as packets:
         document = summarize(
-            dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=10
+            Dissection(packets, options), by=("partition", "group", "connection"), parts=PARTS, interval_s=10
         )
     return Exported(directory / form, orjson.loads(json_document(document)))
 
