@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kdissect.capture.write import PcapngWriter
 from kdissect.files import remove_all
 from kdissect.limits import DEFAULT, Limits
-from kdissect.options import WINDOW, ExportOptions, Options
+from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
 from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
@@ -98,7 +98,10 @@ def alone(names: Sequence[str], directory: Path, limits: Limits = DEFAULT, **cha
     """Write the tables by one task."""
     capture_ranges = find_ranges(names, limits)
     job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
-    worker_part = _only(parts.write(job, partial(parts.open_shards, job, {}, 1, None), numbers(0)))
+    facts = None
+    if job.options.names == WHOLE:
+        facts = decode._merged(job, [_only(parts.learn_shard(job, 1, numbers(0)))])
+    worker_part = _only(parts.write(job, partial(parts.open_shards, job, {}, 1, facts), numbers(0)))
     return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)
 
 
