@@ -94,12 +94,20 @@ def shuffled(
     return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
 
 
-def alone(names: Sequence[str], directory: Path, limits: Limits = DEFAULT, **changed: Any) -> DecodeResult:
+def alone(
+    names: Sequence[str],
+    directory: Path,
+    limits: Limits = DEFAULT,
+    *,
+    learns_first: bool = False,
+    **changed: Any,
+) -> DecodeResult:
     """Write the tables by one task."""
     capture_ranges = find_ranges(names, limits)
     job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
     facts = None
-    if job.options.names == WHOLE:
+    if learns_first:
+        job = replace(job, options=replace(job.options, names=WHOLE))
         facts = decode._merged(job, [_only(parts.learn_shard(job, 1, numbers(0)))])
     worker_part = _only(parts.write(job, partial(parts.open_shards, job, {}, 1, facts), numbers(0)))
     return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)

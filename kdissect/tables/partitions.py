@@ -192,6 +192,19 @@ PARTITIONS = Table(
             lambda row: None if row.data is None else len(row.batches),
             "Batches in the record data; for magic 0 and 1, the top-level entries of the message set.",
         ),
+        Column(
+            "control_batches",
+            INT32,
+            lambda row: None if row.data is None else sum(bool(each.get("control")) for each in row.batches),
+            "How many of the batches are control batches: brokers write them, for example to end a "
+            "transaction.",
+        ),
+        Column(
+            "markers",
+            INT64,
+            lambda row: None if row.data is None else row.data.tally().markers,
+            "How many of the records are in control batches.",
+        ),
         Column("compression", Array(STRING), _compression, "Compression codecs, each once."),
         _batch_field("magic", INT16, "Format of the first batch: 0, 1 or 2."),
         _batch_field("producer_id", INT64, "Producer ID of the first batch; -1: none."),

@@ -109,7 +109,8 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     export = ExportOptions(tmp_path / "many", tables=TABLES)
     done = decode(spark, [name], export, strategy="shuffle", range_bytes=8000, tasks=2)
     assert [warning.split(": ")[1] for warning in done.warnings] == [
-        warning.split(": ")[1] for warning in alone([name], tmp_path / "one", tables=TABLES, names=WHOLE).warnings
+        warning.split(": ")[1]
+        for warning in alone([name], tmp_path / "one", tables=TABLES, learns_first=True).warnings
     ]
     assert "ends in the middle of" in done.warnings[0]
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
@@ -119,7 +120,7 @@ def test_datagrams_whose_fragments_are_in_several_files(spark: SparkSession, tmp
     names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
     export = ExportOptions(tmp_path / "many", "jsonl", tables=tuple(TABLES))
     done = decode(spark, names, export, strategy="shuffle", tasks=2)
-    one = alone(names, tmp_path / "one", tables=TABLES, names=WHOLE)
+    one = alone(names, tmp_path / "one", tables=TABLES, learns_first=True)
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
     assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)
 

@@ -34,9 +34,9 @@ def test_produced() -> None:
     records = data(batch([Item(), Item()], producer_id=7, producer_epoch=1, base_sequence=40))
     row = produce(records, {"error_code": 0, "base_offset": 100, "log_start_offset": 3})
     expected = {"topic": "t", "partition": 2, "error_code": 0, "bytes": len(records), "records": 2,
-                "batches": 1, "compression": ["none"], "magic": 2, "producer_id": 7, "producer_epoch": 1,
-                "base_sequence": 40, "base_offset": 100, "log_start_offset": 3,
-                "transactional_id": "tx"}  # fmt: skip
+                "batches": 1, "control_batches": 0, "markers": 0, "compression": ["none"], "magic": 2,
+                "producer_id": 7, "producer_epoch": 1, "base_sequence": 40, "base_offset": 100,
+                "log_start_offset": 3, "transactional_id": "tx"}  # fmt: skip
     assert {name: row.get(name) for name in expected} == expected
     assert row["transactional"] is False
     assert not {"error", "last_offset", "fetch_offset", "topic_id", "group_id"} & row.keys()
@@ -60,7 +60,9 @@ def test_fetched() -> None:
         topic_names={ORDERS: "orders"},
     )
     expected = {"topic": "orders", "topic_id": ORDERS, "bytes": len(records), "records": 3, "batches": 2,
-                "compression": ["none", "gzip"], "base_offset": 50, "last_offset": 60, "fetch_offset": 51,
+                "control_batches": 0, "markers": 0, "compression": ["none", "gzip"],
+                "base_offset": 50, "last_offset": 60,
+                "fetch_offset": 51,
                 "high_watermark": 75, "last_stable_offset": 70, "log_start_offset": 5, "fetch_lag": 24,
                 "leader_epoch": 9}  # fmt: skip
     assert {name: row.get(name) for name in expected} == expected

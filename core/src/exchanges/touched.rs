@@ -36,6 +36,8 @@ pub struct RecordBatches {
     pub bytes: usize,
     pub records: u64,
     pub number: usize,
+    pub control: usize,
+    pub markers: u64,
     /// Each once.
     pub codecs: Vec<&'static str>,
     pub first: Option<Batch>,
@@ -207,6 +209,8 @@ impl RecordBatches {
             bytes: data.len(),
             records: 0,
             number: 0,
+            control: 0,
+            markers: 0,
             codecs: Vec::new(),
             first: None,
             last_offset: None,
@@ -215,7 +219,12 @@ impl RecordBatches {
         for batch in batches(data) {
             let batch = batch?;
             all.number += 1;
-            all.records += u64::try_from(batch.records).unwrap_or(0);
+            let records = u64::try_from(batch.records).unwrap_or(0);
+            all.records += records;
+            if batch.is_control() {
+                all.control += 1;
+                all.markers += records;
+            }
             if !all.codecs.contains(&batch.codec()) {
                 all.codecs.push(batch.codec());
             }

@@ -377,6 +377,11 @@ impl Batch {
     pub fn is_transactional(&self) -> bool {
         self.attributes & 0x10 != 0
     }
+
+    /// Whether it has markers of transactions instead of records.
+    pub fn is_control(&self) -> bool {
+        self.attributes & 0x20 != 0
+    }
 }
 
 /// The headers of complete batches. Anything else is odd.

@@ -16,7 +16,7 @@ BY = keys.OF_PARTITION
 USUAL = ("cluster", "topic")
 
 _WRITES = "(api = 'Produce' and bytes is not null)"
-_PRODUCED = f"({_WRITES} and coalesce(error_code, 0) = 0)"
+_PRODUCED = f"({_WRITES} and (error_code = 0 or kind = 'unacknowledged'))"  # not those that nothing confirms
 _READS = "(api <> 'Produce' and bytes is not null and replica_id is null)"
 _REPLICATED = "(api <> 'Produce' and replica_id is not null)"
 
@@ -87,9 +87,8 @@ from volumes cross join (select {seconds}) as span
 
 
 def _volume(name: str, condition: str) -> dict[str, str]:
-    sums = {
-        what: keys.total(f"case when {condition} then {what} end") for what in ("records", "bytes", "batches")
-    }
+    written = {"records": "records - markers", "bytes": "bytes", "batches": "batches - control_batches"}
+    sums = {name: keys.total(f"case when {condition} then {what} end") for name, what in written.items()}
     hidden = f"{keys.count_if(f'{condition} and records is null')} > 0"
     sums["records"] = f"case when {hidden} then null else {sums['records']} end"
     return {f"{name}_{what}": text for what, text in sums.items()}
