@@ -12,7 +12,7 @@ import zstandard
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.options import WHOLE, ExportOptions, Options
+from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_ALONE = Options(end_to_end=True)
+_ALONE = Options(end_to_end=True, names=WINDOW)
 
 BIG = 1 << 40
 FORMS: dict[str, Format] = {

@@ -103,7 +103,7 @@ def test_every_table_has_the_rows_of_an_export(sample: Path, tmp_path: Path) -> 
     export_capture(path, tmp_path, ["none"])
     for name, table in TABLES.items():
         types = {column.name: column.type for column in table.binary_columns}
-        parsed = replace(parse({"path": str(path), "table": name}), end_to_end=name == "records")
+        parsed = replace(parse({"path": str(path), "table": name}).for_batch, end_to_end=name == "records")
         values = [row for batch in batches(parsed, list(types)) for row in batch.to_pylist()]
         shown = [{key: as_json(value, types[key], key, row) for key, value in row.items()} for row in values]
         assert shown == json_rows(tmp_path / "none" / name), name

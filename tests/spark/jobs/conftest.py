@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from kdissect import open_capture, summarize
-from kdissect.options import Options
+from kdissect.options import WINDOW, Options
 from kdissect.pipeline import Dissection
 from kdissect.spark.report import report
 from kdissect.stats.summarizer import PARTS
@@ -44,7 +44,7 @@ class Exported(NamedTuple):
 
 def export_samples(directory: Path, samples: Sequence[str], form: str) -> Exported:
     """Export some samples, and summarize them. They count as those of one cluster."""
-    options = Options(end_to_end=True, cluster="samples")
+    options = Options(end_to_end=True, names=WINDOW, cluster="samples")
     paths = [SAMPLES.get(name, FIELD / f"{name}.pcap") for name in samples]
     with open_capture(*paths) as packets:
         export_packets(packets, directory, [form], packets, options)
