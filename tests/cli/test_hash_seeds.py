@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEEDS = ("0", "1", "2")
-DEEP = ("http-on-9092.pcap", "kafka-0.9.pcap.gz", "kafka-4-cluster.pcap.gz", "kafka-4-transactions.pcap.gz")
+DEEP = ("http-on-9092.pcap", "kafka-0.9.pcap.gz", "kafka-4-cluster.pcap.gz", "kafka-4-transactions.pcap")
 COMMANDS = (
     "read", "read -j 2 --json", "read --client abc", "read -j 2 --client abc", "read --topic=x -Y latency>1",
     "records", "records -j 2 --json", "check", "check --json", "story group:x", "summary --by client,api",
