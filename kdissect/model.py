@@ -474,7 +474,8 @@ INCOMPLETE = "incomplete"
 INCOMPLETE_REQUEST = "incomplete_request"
 NOT_EXPECTED = "not_expected"
 PENDING = "pending"
-OUTCOMES = (ANSWERED, INCOMPLETE, NOT_EXPECTED, PENDING, UNANSWERED, INCOMPLETE_REQUEST, ORPHAN)
+ABANDONED = "abandoned"
+OUTCOMES = (ANSWERED, INCOMPLETE, NOT_EXPECTED, PENDING, ABANDONED, UNANSWERED, INCOMPLETE_REQUEST, ORPHAN)
 
 
 _LONG_ID = 1024  # characters; the native core has only shorter ones
@@ -512,6 +513,8 @@ class Exchange:
             came of it. None: both are whole.
         is_out_of_order: whether a response came before the one to an earlier request, and one of these two
             requests is this one.
+        closed_by_client: of an unanswered request: whether the first FIN of the connection was the client's;
+            None if there was none, or the request was outstanding no longer.
         is_held_up: of an unanswered request: whether the connection ended before the broker could respond,
             because not all bytes of the request had come, or had been acknowledged by its host (only known if
             TCP is analyzed), or because another response had begun.
@@ -563,6 +566,7 @@ class Exchange:
     is_out_of_order: bool = False
     is_held_up: bool = False
     cluster_id: str | None = None
+    closed_by_client: bool | None = None
 
     @property
     def is_cut(self) -> bool:

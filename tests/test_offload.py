@@ -200,10 +200,10 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
         completed = 0
         plain = offload._learn
 
-        def learn(exchange: Exchange, ended_ns: int) -> None:
+        def learn(exchange: Exchange) -> None:
             nonlocal completed
             completed += 1
-            plain(exchange, ended_ns)
+            plain(exchange)
 
         with monkeypatch.context() as counted:
             counted.setattr(offload, "_learn", learn)

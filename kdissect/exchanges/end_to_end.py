@@ -24,7 +24,7 @@ from kdissect.exchanges.learned import BatchCopy, NumberedBatch
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.model import INCOMPLETE, UNANSWERED
+from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.names import Recent, kept
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def produce_refs(exchange: Exchange) -> ProduceRefs:
         if topic is None or each.partition is None or not each.in_log:
             continue
         here = topic, each.partition
-        has_no_response = each.produced and outcome(exchange) in (UNANSWERED, INCOMPLETE)
+        has_no_response = each.produced and outcome(exchange) in (ABANDONED, UNANSWERED, INCOMPLETE)
         is_failed = each.produced and (has_no_response or bool(each.error_code))
         for origin in each.records.origins():
             base_offset, base_timestamp_ms, producer_id, epoch, sequence = origin

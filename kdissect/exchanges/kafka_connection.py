@@ -561,10 +561,16 @@ class KafkaConnection:
             reason = "too many connections" if end.reason == "evicted" else None
             outstanding = self._pairing.complete_unanswered(end.time_ns, reason)
             ended = self._has_ended(end)
-            fins_ns = [each.fin_ns for each in self._connection.streams if each.fin_ns is not None]
+            fins = [
+                (each.fin_ns, side != self._client)
+                for side, each in enumerate(self._connection.streams)
+                if each.fin_ns is not None
+            ]
+            ended_ns, is_from_broker = min(fins, default=(None, None))
             for exchange in outstanding:
                 exchange.ended = ended
-                exchange.connection.ended_ns = min(fins_ns, default=None)
+                exchange.connection.ended_ns = ended_ns
+                exchange.closed_by_client = None if is_from_broker is None else not is_from_broker
             if self._losses is not None and end.reason == "end" and not ended:
                 self._losses.capture_ended(end.time_ns)
             if self._client is not None and not self._seen[self._client]:
@@ -947,7 +953,7 @@ class KafkaConnection:
     def _note_unanswered(self, exchange: Exchange) -> None:
         assert self._client is not None
         if self._alert is not None:
-            exchange.ended = True
+            exchange.ended, exchange.closed_by_client = True, None
             exchange.anomalies.append(Anomaly("tls_alert", "response", self._alert))
         elif not self._connection.streams[1 - self._client].seen:
             exchange.ended = None  # no packet of the broker was captured

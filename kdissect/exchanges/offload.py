@@ -240,8 +240,8 @@ class Offload:
             for index, waiting_since_ns, events, closed in steps:
                 if is_shard:
                     yield from self._written(block.number_at(index))
-                for _, ended_ns, exchange in events:
-                    _learn(exchange, ended_ns)
+                for *_, exchange in events:
+                    _learn(exchange)
                 self.waiting_since_ns = waiting_since_ns
                 connections.packet = block.number_at(index)
                 if closed is not None:
@@ -323,8 +323,8 @@ class Offload:
             max_exchanges -= exchanges
             if odd is not None:
                 max_exchanges -= 1
-                (_, ended_ns, exchange), _ = odd
-                _learn(exchange, ended_ns)
+                (*_, exchange), _ = odd
+                _learn(exchange)
                 yield odd
             elif not exchanges:
                 break
@@ -624,13 +624,9 @@ def _info(
     )
 
 
-def _learn(exchange: Exchange, ended_ns: int) -> None:
-    """Do what is done in Python when a request is sent, and when an exchange is complete. ``ended_ns``: the
-    first FIN, if it is unanswered.
-    """
+def _learn(exchange: Exchange) -> None:
+    """Do what is done in Python when a request is sent, and when an exchange is complete."""
     _decode_produce(exchange)
-    if exchange.kind == UNANSWERED:
-        exchange.ended, exchange.connection.ended_ns = True, ended_ns
     if exchange.api_key == API_VERSIONS:
         info = exchange.connection
         info.client_software_name = exchange.client_software_name

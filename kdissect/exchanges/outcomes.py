@@ -2,8 +2,9 @@
 Stateless.
 
 A request is unanswered once no response can follow, or once it has been outstanding for 30 s longer than it
-allows the broker to wait. Some requests do: a Fetch waits for records, a JoinGroup for the other members. A
-message that began but did not end is incomplete.
+allows the broker to wait. Some requests do: a Fetch waits for records, a JoinGroup for the other members. It
+is abandoned if no response was due when the connection was closed in order: the client left, or the broker
+did while it held a long poll. A message that began but did not end is incomplete.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.limits import MIB, MILLISECOND_NS, SECOND_NS
 from kdissect.model import (
+    ABANDONED,
     ANSWERED,
     INCOMPLETE,
     INCOMPLETE_REQUEST,
@@ -27,6 +29,16 @@ if TYPE_CHECKING:
 
 PATIENCE_NS = 30 * SECOND_NS
 """The request.timeout.ms of Kafka's clients by default; that of librdkafka, socket.timeout.ms, is 60 s."""
+
+LONG_POLLS = frozenset({"Fetch", "ShareFetch"})
+WAITING_APIS = LONG_POLLS | {"JoinGroup", "SyncGroup"}
+"""APIs whose responses brokers delay."""
+
+GIVEN_UP_NS = SECOND_NS
+"""A client that closes a connection after so long gave up waiting: timeouts of clients are longer."""
+
+AT_ONCE_NS = SECOND_NS // 10
+"""A broker that closes a connection so soon after a long poll rejects the request."""
 
 _FETCH, _JOIN_GROUP = 1, 11
 _MAX_REQUEST = (("socket.request.max.bytes", 100 * MIB),)
@@ -45,7 +57,22 @@ def outcome(exchange: Exchange) -> str | None:
         return _OUTCOMES[exchange.kind]
     if exchange.ended is None:
         return None
-    return UNANSWERED if exchange.ended or overdue_ns(exchange) > PATIENCE_NS else PENDING
+    if exchange.ended:
+        return ABANDONED if _is_abandoned(exchange) else UNANSWERED
+    return UNANSWERED if overdue_ns(exchange) > PATIENCE_NS else PENDING
+
+
+def _is_abandoned(exchange: Exchange) -> bool:
+    """Whether no response was due when an end of the connection closed it in order. Other requests than those
+    that brokers hold are due at once: their ``timeout_ms`` is when the client stops waiting.
+    """
+    if exchange.closed_by_client is None or exchange.is_out_of_order:
+        return False
+    waited_ns = outstanding_ns(exchange)
+    allowed_to_wait_ns = allowed_ns(exchange) if exchange.api in WAITING_APIS else 0
+    if exchange.closed_by_client:
+        return waited_ns < allowed_to_wait_ns + GIVEN_UP_NS
+    return exchange.api in LONG_POLLS and AT_ONCE_NS <= waited_ns <= allowed_to_wait_ns
 
 
 def overdue_ns(exchange: Exchange) -> int:

@@ -29,8 +29,7 @@ class LineForm(NamedTuple):
         follow: takes a connection and the arguments of ``GroupProtocols.follow``, and returns what that does.
         rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
             both messages, to what stands after the latency. It depends on nothing else.
-        without: what stands for the latency of unacknowledged requests, and of unanswered ones whose
-            connection has ended.
+        unacknowledged: what stands for the latency of unacknowledged requests.
         followed: what stands after the errors if bytes follow a body.
         ends: width of both ends. None: ``shared`` writes them.
     """
@@ -42,7 +41,7 @@ class LineForm(NamedTuple):
     client: Callable[[str], str]
     follow: Callable[..., bool]
     rejected: Callable[[int, bytes, bytes], str]
-    without: tuple[str, str]
+    unacknowledged: str
     followed: str
     ends: int | None
 

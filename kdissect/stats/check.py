@@ -9,6 +9,7 @@ from kdissect.capture.source import InterfaceStatistics
 from kdissect.kafka import apis
 from kdissect.limits import SECOND_NS
 from kdissect.model import (
+    ABANDONED,
     ANSWERED,
     INCOMPLETE,
     INCOMPLETE_REQUEST,
@@ -207,6 +208,7 @@ def _exchanges(observer: Survey, counts: Mapping[str, int]) -> quality.Exchanges
         unacknowledged=observer.kinds[UNACKNOWLEDGED],
         unanswered=observer.kinds[UNANSWERED],
         no_answer=observer.outcomes[UNANSWERED],
+        abandoned=observer.outcomes[ABANDONED],
         pending=observer.outcomes[PENDING],
         incomplete_responses=observer.outcomes[INCOMPLETE],
         incomplete_requests=observer.outcomes[INCOMPLETE_REQUEST],

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges import content
-from kdissect.exchanges.outcomes import outcome
+from kdissect.exchanges.outcomes import WAITING_APIS, outcome
 from kdissect.exchanges.pairing import NO_HANDSHAKE
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNANSWERED, TlsSession
@@ -47,7 +47,6 @@ TLS_ALERT = "tls_alert"
 _LOGIN_APIS = frozenset({"SaslHandshake", "SaslAuthenticate"})
 HANDSHAKE_APIS = _LOGIN_APIS | {"ApiVersions"}
 _REFUSED = frozenset({"UNSUPPORTED_VERSION", "REBOOTSTRAP_REQUIRED"})
-WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
 _TOKEN = "SASL token"
 _NO_TLS = TlsSession()
 _NO_GAPS: Mapping[str, int] = {}

@@ -496,6 +496,9 @@ class LoadRow:
     no_answer: int = described(
         "Those whose `outcome` is `unanswered`; text output calls only these unanswered."
     )
+    abandoned: int = described(
+        "Requests to which no response was due when the connection was closed: the `outcome` is `abandoned`."
+    )
     pending: int = described("Unanswered requests that were still waiting when the capture ended.")
     incomplete_responses: int = described(
         "Exchanges whose response began but did not end: the `outcome` is `incomplete`. They are `answered`."

@@ -66,6 +66,7 @@ def _figures(load: Load, requests: int, findings: Sequence[FindingRow]) -> str:
     texts = [
         many(requests, "request"),
         f"{load.no_answer:,} unanswered",
+        f"{load.abandoned:,} abandoned" if load.abandoned else "",
         f"{load.pending:,} pending" if load.pending else "",
         f"{load.incomplete:,} incomplete" if load.incomplete else "",
         f"{load.unclear:,} whose response may not have been captured" if load.unclear else "",

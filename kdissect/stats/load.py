@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
+from kdissect.model import ABANDONED, ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
 from kdissect.names import entries
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.sums import Summed, earlier, earliest, later, latest, merged, own, summed, total
@@ -30,8 +30,8 @@ class Load(Summed):
 
     Attributes:
         kinds: exchanges by kind.
-        no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
-            the capture ended (outcomes.py).
+        no_answer: requests that the broker did not answer; ``abandoned``: those to which no response was due;
+            ``pending``: those that were still waiting when the capture ended (outcomes.py).
         incomplete_responses, incomplete_requests: exchanges with a message that did not end; ``broken_off``:
             those of them whose connection ended.
         request_bytes, response_bytes: sizes of frames, including their length bytes.
@@ -47,6 +47,7 @@ class Load(Summed):
 
     kinds: Counter[str] = total(Counter)
     no_answer: int = total()
+    abandoned: int = total()
     pending: int = total()
     incomplete_responses: int = total()
     incomplete_requests: int = total()
@@ -72,7 +73,8 @@ class Load(Summed):
     @property
     def unclear(self) -> int:
         """Number of requests whose response may not have been captured."""
-        return self.kinds[UNANSWERED] - self.no_answer - self.pending - self.incomplete_requests
+        known = self.no_answer + self.abandoned + self.pending + self.incomplete_requests
+        return self.kinds[UNANSWERED] - known
 
     @property
     def incomplete(self) -> int:
@@ -84,6 +86,7 @@ class Load(Summed):
         self.kinds[facts.exchange.kind] += 1
         if facts.outcome != ANSWERED:
             self.no_answer += facts.outcome == UNANSWERED
+            self.abandoned += facts.outcome == ABANDONED
             self.pending += facts.outcome == PENDING
             self.incomplete_responses += facts.outcome == INCOMPLETE
             self.incomplete_requests += facts.outcome == INCOMPLETE_REQUEST

@@ -162,6 +162,9 @@ class ExchangesPart:
     no_answer: int = described(
         "Those whose `outcome` is `unanswered`; text output calls only these unanswered."
     )
+    abandoned: int = described(
+        "Those to which no response was due when the connection was closed: the `outcome` is `abandoned`."
+    )
     pending: int = described("Those that were still waiting when the capture ended.")
     incomplete_responses: int = described(
         "Answered ones whose response began but did not end, because the connection or the capture did: the "
@@ -177,7 +180,7 @@ class ExchangesPart:
     @property
     def unclear(self) -> int:
         """Number of requests whose response may not have been captured."""
-        return self.unanswered - self.no_answer - self.pending - self.incomplete_requests
+        return self.unanswered - self.no_answer - self.abandoned - self.pending - self.incomplete_requests
 
 
 @dataclass(slots=True, kw_only=True)

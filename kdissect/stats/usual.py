@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import core
 from kdissect.exchanges.fetch_sessions import Position
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
+from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -23,7 +24,6 @@ from kdissect.kafka.codes import error_name
 from kdissect.phrases import TopicId
 from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.sinks.tallies import TallyForm
-from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.stats.quantiles import Quantiles
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
+from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -32,7 +33,6 @@ from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.sinks.rows import RowForm
 from kdissect.sinks.sink import CommonForm, ConnectionForm
-from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field

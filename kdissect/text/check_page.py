@@ -149,6 +149,7 @@ def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
         f"{part.answered:,} answered" if part.answered else None,
         f"{part.unacknowledged:,} with acks=0" if part.unacknowledged else None,
         f"{part.no_answer:,} unanswered" if part.no_answer else None,
+        f"{part.abandoned:,} abandoned" if part.abandoned else None,
         f"{part.pending:,} pending" if part.pending else None,
         f"{many(part.incomplete_responses, 'incomplete response')}" if part.incomplete_responses else None,
         f"{many(part.incomplete_requests, 'incomplete request')}" if part.incomplete_requests else None,

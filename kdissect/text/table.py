@@ -23,6 +23,7 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.recordbatch import native_records
 from kdissect.kafka.vendors import api_name
 from kdissect.model import (
+    ABANDONED,
     ANSWERED,
     INCOMPLETE,
     INCOMPLETE_REQUEST,
@@ -70,7 +71,8 @@ if TYPE_CHECKING:
 
 ABSENT = "-"
 _NO_RESPONSE = {
-    PENDING: "pending",
+    PENDING: PENDING,
+    ABANDONED: ABANDONED,
     NOT_EXPECTED: "acks=0",
     ORPHAN: "orphan",
     INCOMPLETE_REQUEST: "incomplete",
@@ -390,7 +392,7 @@ class ExchangeTable(LineTable["Exchange"]):
             lambda client_id: cells([of_client], client_id=client_id),
             lambda info, *exchange: protocols.follow(info.key, *exchange),
             rejected,
-            without=(_NO_RESPONSE[NOT_EXPECTED], _UNANSWERED),
+            unacknowledged=_NO_RESPONSE[NOT_EXPECTED],
             followed=f"! {TRAILING_BYTES}",
             ends=None if self._style.has_hosts else _IPV4,
         )
@@ -631,7 +633,7 @@ class Tally(Generic[Row]):
 _UNKNOWN = "unknown"
 _COUNTED = (
     *(ANSWERED, UNANSWERED, UNACKNOWLEDGED),
-    *(INCOMPLETE, INCOMPLETE_REQUEST, PENDING, _UNKNOWN),
+    *(INCOMPLETE, INCOMPLETE_REQUEST, ABANDONED, PENDING, _UNKNOWN),
 )
 _KINDS = {
     INCOMPLETE: "with an incomplete response",

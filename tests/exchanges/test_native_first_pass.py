@@ -129,9 +129,9 @@ def test_what_is_not_needed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     passed_on: list[Exchange] = []
     plain = offload._learn
 
-    def learn(exchange: Exchange, ended_ns: int) -> None:
+    def learn(exchange: Exchange) -> None:
         passed_on.append(exchange)
-        plain(exchange, ended_ns)
+        plain(exchange)
 
     monkeypatch.setattr(offload, "_learn", learn)
     facts_of(SAMPLES["kafka-4-latecomer"])

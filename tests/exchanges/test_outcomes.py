@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from kdissect.exchanges.outcomes import allowed_ns, outcome
 from kdissect.pipeline import dissect
 from kdissect.stats.summarizer import Summarizer
 from kdissect.tables.columns import EXCHANGE
+from tests.core import NEEDS_CORE, without_core
 from tests.exchange_factory import exchange
 from tests.frames import FETCH, PRODUCE, heartbeat_answers, heartbeats, request
 from tests.rings import packets_of
@@ -41,9 +43,12 @@ def sent(data: bytes) -> Talk:
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        (lambda talk: talk.finish(), "unanswered"),
-        (lambda talk: talk.put(0, FIN | ACK), "unanswered"),
+        (lambda talk: talk.finish(), "abandoned"),
+        (lambda talk: talk.put(0, FIN | ACK), "abandoned"),
         (lambda talk: talk.put(1, FIN | ACK), "unanswered"),
+        (lambda talk: talk.put(0, FIN | ACK).reset(1), "abandoned"),
+        (lambda talk: talk.put(1, FIN | ACK).put(0, FIN | ACK), "unanswered"),
+        (lambda talk: talk.reset(0), "unanswered"),
         (lambda talk: talk.reset(1), "unanswered"),
         (lambda talk: talk, "pending"),
     ],
@@ -65,6 +70,36 @@ def test_the_end_of_the_connection(end: Any, expected: str) -> None:
 )
 def test_the_end_of_the_capture(data: bytes, seconds: float, expected: str) -> None:
     assert outcomes(sent(data).packets + until(seconds)) == [expected]
+
+
+JOIN = request(11, 5, {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 3_000})
+
+
+@pytest.mark.parametrize(
+    ("data", "side", "seconds", "expected"),
+    [
+        (BEAT[0], 0, 0.9, "abandoned"),
+        (BEAT[0], 0, 1.1, "unanswered"),  # it gave up
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 0, 5.9, "abandoned"),
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 0, 6.1, "unanswered"),
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 1, 0.09, "unanswered"),  # it was rejected
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 1, 4.9, "abandoned"),
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 1, 5.1, "unanswered"),
+        (JOIN, 0, 3.9, "abandoned"),
+        (JOIN, 0, 4.1, "unanswered"),
+        (JOIN, 1, 2.9, "unanswered"),
+        # The Java client sends its request.timeout.ms, after which it closes the connection.
+        (request(PRODUCE, 7, {"acks": 1, "timeout_ms": 30_000}), 0, 0.9, "abandoned"),
+        (request(PRODUCE, 7, {"acks": 1, "timeout_ms": 30_000}), 0, 29, "unanswered"),
+    ],
+)
+@pytest.mark.parametrize("is_core", [pytest.param(True, marks=NEEDS_CORE), False])
+def test_a_connection_is_closed_in_order(
+    data: bytes, side: int, seconds: float, expected: str, *, is_core: bool
+) -> None:
+    talk = sent(data).waits(seconds).put(side, FIN | ACK).put(1 - side, FIN | ACK)
+    with nullcontext() if is_core else without_core():
+        assert outcomes(talk.packets) == [expected]
 
 
 def test_a_late_response_is_a_response() -> None:
@@ -109,13 +144,13 @@ def test_a_response_that_did_not_end(end: Any) -> None:
 
 def test_requests_after_one_whose_response_did_not_end() -> None:
     talk = sent(BEAT[0]).client_sends(BEAT[1]).broker_sends(ANSWER[0][:9]).finish()
-    assert [row[:2] for row in cut(talk)] == [("answered", "incomplete"), ("unanswered", "unanswered")]
+    assert [row[:2] for row in cut(talk)] == [("answered", "incomplete"), ("unanswered", "abandoned")]
     assert [each.is_held_up for each in dissect(talk.packets)] == [False, True]
 
 
 def test_a_size_that_did_not_end() -> None:
     talk = sent(BEAT[0]).broker_sends(ANSWER[0][:3]).finish()
-    assert outcomes(talk.packets) == ["unanswered"]
+    assert outcomes(talk.packets) == ["abandoned"]
     assert [each.is_held_up for each in dissect(talk.packets)] == [True]
 
 

@@ -183,8 +183,8 @@ pub enum Outcome {
     Answered(Frame),
     /// No response: Produce with acks=0.
     Unacknowledged,
-    /// The connection ended at the first time; the first FIN came at the second.
-    Unanswered(i64, i64),
+    /// The connection ended at this time; of the first FIN, if any, the time and whether it was the client's.
+    Unanswered(i64, Option<(i64, bool)>),
 }
 
 /// A request and its outcome.
@@ -462,13 +462,13 @@ impl<X> Connection<X> {
 
     /// Completes the outstanding requests as unanswered: the connection has ended with a FIN.
     pub fn abandon(&mut self, time_ns: i64, done: &mut impl FnMut(u64, Request<X>, Outcome)) {
-        let first_ns = self.directions.iter().filter_map(|each| each.fin_ns).min();
+        let fins = [CLIENT, 1 - CLIENT].map(|side| Some((self.directions[side].fin_ns?, side == CLIENT)));
+        let fin = fins.into_iter().flatten().min_by_key(|&(time_ns, _)| time_ns);
         self.bytes = 0;
         for request in std::mem::take(&mut self.waiting) {
             self.completed += 1;
             if request.is_needed() {
-                let outcome = Outcome::Unanswered(time_ns, first_ns.unwrap_or(time_ns));
-                done(self.completed, request, outcome);
+                done(self.completed, request, Outcome::Unanswered(time_ns, fin));
             }
         }
     }

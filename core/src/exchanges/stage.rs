@@ -911,7 +911,10 @@ mod tests {
             [(1, 6, (4, 4)), (2, 8, (5, 5)), (3, 7, (7, 5)), (4, 9, (7, 5))]
         );
         assert!(matches!(stage.finished[1].outcome, Outcome::Unacknowledged));
-        assert!(matches!(stage.finished[3].outcome, Outcome::Unanswered(7, 6)));
+        assert!(matches!(
+            stage.finished[3].outcome,
+            Outcome::Unanswered(7, Some((6, false)))
+        ));
         assert_eq!((stage.held, stage.counts.closed_fin), (0, 1));
     }
 

@@ -20,7 +20,7 @@ use crate::python::merge::RowBatch;
 use crate::python::opener::PythonOpener;
 use crate::python::places::Places;
 use crate::runs::merge::{self, KEY};
-use crate::sinks::facts::{Answered, Constant, Known, Object, Unanswered};
+use crate::sinks::facts::{Answered, Constant, Known, Object, Unacknowledged};
 use crate::sinks::page::{Form, Page};
 use crate::tls::records::Records;
 use crate::Odd;
@@ -1026,8 +1026,10 @@ impl Offload {
         let Message::Frame(header, request) = &finished.request.message else {
             return Err(Odd);
         };
-        if self.shift.is_some() && !matches!(finished.outcome, Outcome::Answered(_)) {
-            return Err(Odd); // its key has another place
+        match finished.outcome {
+            Outcome::Answered(_) => (),
+            Outcome::Unacknowledged if self.shift.is_none() => (), // otherwise its key has another place
+            _ => return Err(Odd),
         }
         let page = self.page.as_mut().ok_or(Odd)?;
         if finished.request.retransmitted_ns.is_some() && page.has_rows() {
@@ -1056,14 +1058,13 @@ impl Offload {
             };
             page.add(py, &answered, &shared)
         } else {
-            let unanswered = Unanswered {
+            let unacknowledged = Unacknowledged {
                 known,
                 header,
                 request,
-                is_expected: matches!(finished.outcome, Outcome::Unacknowledged),
                 completed_ns: finished.order().0,
             };
-            page.add_unanswered(py, &unanswered, &shared)
+            page.add_unacknowledged(py, &unacknowledged, &shared)
         };
         link.shared = Some(shared);
         written
@@ -1279,8 +1280,8 @@ impl Offload {
         }
     }
 
-    /// The event of an exchange: its connection, if that has an object; when this ended, if the exchange is
-    /// unanswered; and the exchange.
+    /// The event of an exchange: its connection, if that has an object; a side, which says nothing; and the
+    /// exchange.
     fn finish<'py>(&mut self, py: Python<'py>, finished: Finished<Object>) -> PyResult<Bound<'py, PyTuple>> {
         self.learn(py, &finished, false)?;
         let Finished {
@@ -1294,12 +1295,10 @@ impl Offload {
             .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(slot))?;
         let info = link.info(py, &self.python)?.bind(py).clone();
         let (answered, unacknowledged, unanswered) = &self.kinds;
-        let (kind, completed_ns, response, ended_ns) = match outcome {
-            Outcome::Answered(frame) => (answered, frame.end_ns, self.frame(py, frame)?, 0),
-            Outcome::Unacknowledged => (unacknowledged, request.time_ns, py.None().into_bound(py), 0),
-            Outcome::Unanswered(time_ns, first_ns) => {
-                (unanswered, time_ns, py.None().into_bound(py), first_ns)
-            }
+        let (kind, completed_ns, response, end) = match outcome {
+            Outcome::Answered(frame) => (answered, frame.end_ns, self.frame(py, frame)?, None),
+            Outcome::Unacknowledged => (unacknowledged, request.time_ns, py.None().into_bound(py), None),
+            Outcome::Unanswered(time_ns, fin) => (unanswered, time_ns, py.None().into_bound(py), Some(fin)),
         };
         let exchange = match request.message {
             Message::Object(exchange) => {
@@ -1327,7 +1326,7 @@ impl Offload {
                 let exchange = self.python.exchange.bind(py).call1(PyTuple::new(
                     py,
                     [
-                        info,
+                        info.clone(),
                         number.into_pyobject(py)?.into_any(),
                         kind.bind(py).clone(),
                         frame,
@@ -1349,11 +1348,18 @@ impl Offload {
                 exchange
             }
         };
+        if let Some(fin) = end {
+            exchange.setattr("ended", true)?;
+            if let Some((time_ns, is_client)) = fin {
+                info.setattr("ended_ns", time_ns)?;
+                exchange.setattr("closed_by_client", is_client)?;
+            }
+        }
         let connection = match &link.side {
             Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
             Holder::Opened(..) => None,
         };
-        let pair = (connection, ended_ns, exchange).into_pyobject(py);
+        let pair = (connection, 0, exchange).into_pyobject(py);
         self.links[slot] = Some(link);
         pair
     }

@@ -68,12 +68,11 @@ impl Constant {
     }
 }
 
-/// A request without a response.
-pub struct Unanswered<'a> {
+/// A request that expects no response.
+pub struct Unacknowledged<'a> {
     pub known: &'a dyn Known,
     pub header: &'a Header,
     pub request: &'a Frame,
-    pub is_expected: bool,
     pub completed_ns: i64,
 }
 

@@ -12,7 +12,9 @@ use pyo3::types::PyBytes;
 use crate::exchanges::connection::{Frame, Header};
 use crate::python::line::PyLine;
 use crate::sinks::decimal::push;
-use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, Known, KnownApis, Object, Unanswered};
+use crate::sinks::facts::{
+    Answered, Clock, Constant, Errors, Facts, Known, KnownApis, Object, Unacknowledged,
+};
 use crate::Odd;
 
 /// Where the correlation ID is in requests and responses.
@@ -41,7 +43,7 @@ pub struct LineForm {
     /// Function: the unsupported version of an ApiVersions request, and both frames -> the text after the latency.
     rejected: Object,
     /// The text instead of the latency, for unacknowledged and for unanswered requests.
-    without: (String, String),
+    unacknowledged: String,
     /// The text after the errors if bytes follow a body.
     followed: String,
     /// The width of both endpoints. None: Python writes them.
@@ -138,26 +140,23 @@ impl Lines {
         text.push_str(&self.form.gap);
     }
 
-    pub fn write_unanswered(
+    pub fn write_unacknowledged(
         &mut self,
         py: Python<'_>,
-        exchange: &Unanswered<'_>,
+        exchange: &Unacknowledged<'_>,
         shared: &[Option<Constant>],
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        let &Unanswered {
+        let &Unacknowledged {
             known,
             header,
             request,
-            is_expected,
             completed_ns,
         } = exchange;
         self.form.facts.check_flaws(true)?; // they count as flaws too
         self.begin(py, header, request, shared)?;
         let cell = self.line.len();
-        let (unacknowledged, unanswered) = &self.form.without;
-        self.line
-            .push_str(if is_expected { unacknowledged } else { unanswered });
+        self.line.push_str(&self.form.unacknowledged);
         self.end_cell(cell);
         let LineForm { facts, follow, .. } = &self.form;
         let (line, ..) = self.apis.get(py, facts, header)?;

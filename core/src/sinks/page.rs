@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::sinks::facts::{Answered, Constant, Known, Unanswered};
+use crate::sinks::facts::{Answered, Constant, Known, Unacknowledged};
 use crate::sinks::lines::{LineForm, Lines};
 use crate::sinks::rows::{RowForm, Rows};
 use crate::sinks::tallies::{CountForm, Counts};
@@ -120,15 +120,15 @@ impl Page {
         })
     }
 
-    /// As `add`, for a request without a response.
-    pub fn add_unanswered(
+    /// As `add`, for a request that expects no response.
+    pub fn add_unacknowledged(
         &mut self,
         py: Python<'_>,
-        exchange: &Unanswered<'_>,
+        exchange: &Unacknowledged<'_>,
         shared: &[Option<Constant>],
     ) -> Result<(), Odd> {
         self.write(|writer, text| match writer {
-            Writer::Lines(lines) => lines.write_unanswered(py, exchange, shared, text),
+            Writer::Lines(lines) => lines.write_unacknowledged(py, exchange, shared, text),
             Writer::Rows(_) | Writer::Counts(_) => Err(Odd),
         })
     }

@@ -48,6 +48,7 @@ def latency(
         answered bigint: those with request and response
         unanswered bigint: those without a response, or whose response was not captured
         no_answer bigint: those that the broker did not answer: their ``outcome`` is unanswered
+        abandoned bigint: those to which no response was due: their ``outcome`` is abandoned
         incomplete bigint: those with a message that began but did not end
         unacknowledged bigint: those that expect no response: acks=0
         orphans bigint: responses without a request
@@ -74,6 +75,7 @@ def latency(
         "answered": keys.count_if("kind = 'answered'"),
         "unanswered": keys.count_if("kind = 'unanswered'"),
         "no_answer": keys.count_if("outcome = 'unanswered'"),
+        "abandoned": keys.count_if("outcome = 'abandoned'"),
         "incomplete": keys.count_if("outcome like 'incomplete%'"),
         "unacknowledged": keys.count_if("kind = 'unacknowledged'"),
         "orphans": keys.count_if("kind = 'orphan'"),

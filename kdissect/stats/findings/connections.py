@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.clusters import advertised
 from kdissect.exchanges.learned import Listeners
+from kdissect.exchanges.outcomes import AT_ONCE_NS
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
 from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
@@ -79,7 +80,6 @@ def _subject(client: str, ip: str, broker: str) -> str:
 
 _SILENT_NS, _NEVER_NS = 5 * SECOND_NS, SECOND_NS
 _RIGHT_AFTER_NS = SECOND_NS
-_AT_ONCE_NS = SECOND_NS // 10
 
 
 @summed
@@ -202,7 +202,7 @@ class BrokerCloses(ConnectionRule):
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
         f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request; of one that brokers hold on purpose (long "
-        f"polls, JoinGroup, SyncGroup), within {_AT_ONCE_NS // MILLISECOND_NS} ms, if no other request of "
+        f"polls, JoinGroup, SyncGroup), within {AT_ONCE_NS // MILLISECOND_NS} ms, if no other request of "
         f"that API was answered on the connection. Error at {_ERROR_AT} connections."
     )
     advice = (
@@ -218,7 +218,7 @@ class BrokerCloses(ConnectionRule):
         assert row.tcp is not None
         api, within_ns = row.outstanding_api, _RIGHT_AFTER_NS
         if not row.outstanding_calls:
-            api, within_ns = row.held_api, _AT_ONCE_NS + (row.tcp.connect_ns or 0)  # and a round trip
+            api, within_ns = row.held_api, AT_ONCE_NS + (row.tcp.connect_ns or 0)  # and a round trip
         if api is not None and row.idle_ns is not None and row.idle_ns <= within_ns:
             kept = self.note(row)
             assert isinstance(kept, Closes)

@@ -9,7 +9,7 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges import content
 from kdissect.kafka.batches import read_records
 from kdissect.kafka.codes import error_code
-from kdissect.model import INCOMPLETE, UNANSWERED
+from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.phrases import client_label, many, times, topic_label
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
 from kdissect.stats.quantiles import Distinct
@@ -169,7 +169,7 @@ class EpochDuplicates(Rule):
         for each in facts.touched:
             if each.produced is None or each.error == _DUPLICATE:
                 continue
-            is_failed = bool(each.error) or facts.outcome in (UNANSWERED, INCOMPLETE)
+            is_failed = bool(each.error) or facts.outcome in (ABANDONED, UNANSWERED, INCOMPLETE)
             if not is_failed and each.error != 0:
                 continue
             origins = each.produced.origins()
