@@ -130,6 +130,13 @@ def test_an_odd_request_without_a_response(tmp_path: Path, from_start: bool) -> 
     assert at_a_known_listener(talk, tmp_path) == [("unanswered", 18, 9)]
 
 
+def test_a_request_of_an_unknown_api(tmp_path: Path) -> None:
+    """It is recognized as on a connection to an end that is not known."""
+    talk = talk_to_the_broker().handshake()
+    talk.client_sends(bytes.fromhex("0000000d 03e7 0000 00000009 0003") + b"raw")
+    assert at_a_known_listener(talk.finish(), tmp_path) == [("unanswered", 999, 9)]
+
+
 def test_a_request_that_ends_before_its_client_id(tmp_path: Path) -> None:
     talk = talk_to_the_broker().handshake()
     talk.client_sends(bytes.fromhex("00000008 0012 0000 00000009"))

@@ -26,18 +26,9 @@ def serious(row: dict[str, Any]) -> set[str]:
     return set(row["errors"] or ()) - set(row["expected_errors"])
 
 
-# With a first pass (`summary`, `--names whole`), two connections to a known listener that only send a request
-# of an unknown API are "not Kafka"; `read` without one shows both.
-UNLIKE = pytest.mark.xfail(strict=True, reason="recognized without a first pass only")
 
 
-@pytest.mark.parametrize(
-    "capture",
-    [
-        pytest.param(path, id=name_of(path), marks=[UNLIKE] if name_of(path) == "raw-requests" else [])
-        for path in captures()
-    ],
-)
+@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in captures()])
 def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [json.loads(line) for line in run(capsys, "read", "--json", str(capture)).out.splitlines()]
     summary = json.loads(run(capsys, "summary", "--json", str(capture)).out)

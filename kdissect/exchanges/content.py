@@ -15,7 +15,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.compiler import collector
 from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.layout import present
-from kdissect.kafka.secrets import MESSAGE, SASL_AUTHENTICATE
+from kdissect.kafka.secrets import FETCH_SNAPSHOT, MESSAGE, SASL_AUTHENTICATE
 from kdissect.phrases import ELLIPSIS
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ MAX_MESSAGE = 160
 """Characters of a broker's message that are shown outside of its body."""
 
 PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10
+_FETCHES = frozenset({FETCH, FETCH_SNAPSHOT})
 
 # FindCoordinator has a second field for the type of its keys (KIP-98). Version 0 has none: its key is a
 # group.
@@ -150,16 +151,16 @@ def record_time_ns(exchange: Exchange) -> int:
 
 
 def replica_id(exchange: Exchange) -> int | None:
-    """The broker that fetches to replicate. None for consumers, which send -1.
+    """The broker that fetches to replicate, with Fetch or FetchSnapshot. None for consumers, which send -1.
 
     In a separate struct since version 15 of Fetch (KIP-903).
     """
     request = exchange.request
-    return None if exchange.api_key != FETCH or request is None else fetching_broker(request)
+    return None if request is None or exchange.api_key not in _FETCHES else fetching_broker(request)
 
 
 def fetching_broker(request: Body) -> int | None:
-    """The same for the request of a Fetch."""
+    """The same for the request of one of them."""
     broker_id: int = (request.get("replica_state") or request).get("replica_id", -1)
     return broker_id if broker_id >= 0 else None
 

@@ -782,7 +782,8 @@ class KafkaConnection:
             if verdict is False:
                 verdict = is_first_request(search, run, final, self._framings[1 - side].search)
             if not verdict and self._listener_side == 1 - side:
-                verdict = is_first_frame(search, run, final)
+                is_frame = is_first_frame(search, run, final)
+                verdict = is_frame if is_frame or verdict is False else None
             self._refused = verdict is False
             pos = 0 if verdict else None
         elif initiator in (None, side):

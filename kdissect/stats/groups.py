@@ -46,9 +46,6 @@ _UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 _LISTS = ("assignment", "subscribed")
 """Values of members that are lists."""
 
-EXPECTED_ERRORS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
-"""Errors of normal operation: they assign a member ID, or request a rejoin."""
-
 
 def _note(latest: dict[str, tuple[Stamp, Any]], name: str, stamp: Stamp, value: Any) -> None:
     if value is not None and (name not in latest or latest[name][0] < stamp):
@@ -80,8 +77,6 @@ class Group(Summed):
         self.seen += count
         self.first_ns = earlier(self.first_ns, event.time_ns)
         self.last_ns = later(self.last_ns, event.time_ns)
-        if event.error and event.error not in EXPECTED_ERRORS:
-            self.errors[event.error] += 1
         _note(self.latest, "kind", key, event.kind)
         _note(self.latest, "protocol_type", key, event.protocol_type)
 
@@ -218,9 +213,13 @@ class Groups(Summed):
     def feed(self, facts: Facts) -> None:
         """Add an exchange."""
         self.last_ns = max(self.last_ns, facts.time_ns)
+        errors = dict.fromkeys(facts.serious)  # each once, although several members can have it
         for event in facts.group_events:
             group = self.groups[event.group_id]
             group.see(event)
+            if event.error in errors:
+                del errors[event.error]
+                group.errors[event.error] += 1
             if group is self.groups.other:
                 continue
             if event.event not in (ALIVE, COMMIT):
