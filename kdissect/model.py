@@ -395,7 +395,6 @@ class ConnectionInfo:
             (exchanges/expected.py).
         from_start: whether the beginning of the broker's stream was captured.
         splitter: state for splitting the next latency (exchanges/latency.py); None until needed.
-        ended_ns: time of the first FIN, once the connection has ended; None if there was none.
         is_decrypted: whether it was TLS.
         proxy: what its PROXY headers say; None without any.
         hop: the client's end of the TCP connection, if there are PROXY headers.
@@ -416,7 +415,6 @@ class ConnectionInfo:
     errors_since: dict[str, tuple[int, int]] = field(default_factory=dict)
     from_start: bool = False
     splitter: Any = None
-    ended_ns: int | None = None
     is_decrypted: bool = False
     proxy: Proxy | None = None
     hop: Endpoint | None = None
@@ -513,8 +511,8 @@ class Exchange:
             came of it. None: both are whole.
         is_out_of_order: whether a response came before the one to an earlier request, and one of these two
             requests is this one.
-        closed_by_client: of an unanswered request: whether the first FIN of the connection was the client's;
-            None if there was none, or the request was outstanding no longer.
+        ended_ns: of an unanswered request: time of the first FIN of the connection; ``closed_by_client``:
+            whether it was the client's. None if there was none, or the request was no longer outstanding.
         is_held_up: of an unanswered request: whether the connection ended before the broker could respond,
             because not all bytes of the request had come, or had been acknowledged by its host (only known if
             TCP is analyzed), or because another response had begun.
@@ -566,6 +564,7 @@ class Exchange:
     is_out_of_order: bool = False
     is_held_up: bool = False
     cluster_id: str | None = None
+    ended_ns: int | None = None
     closed_by_client: bool | None = None
 
     @property

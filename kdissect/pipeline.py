@@ -25,7 +25,7 @@ than limits.py allows, and reads no clock: all deadlines are in packet time.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
@@ -407,12 +407,21 @@ class Dissection:
             before, waiting = waiting, connections.waiting_since_ns
             if items or self._queue is not None or not waiting is before is None:
                 yield Step(events, items, self._held_since(waiting))
+        yield from self._last_steps()
+
+    def _last_steps(self) -> Iterator[Step]:
         for events in self._plaintext(self._last_events()):
             yield Step(events, [item for event in events for item in self._dissect(*event)], None)
-        self.counts.update(connections.counts)
+        self.counts.update(self._connections.counts)
         if self._decryption is not None:
             self._decryption.close()
             self.counts.update(self._decryption.counts)
+
+    def stop(self) -> None:
+        """End the connections that are still open, after reading has stopped before its end: observers count
+        them. Exchanges that this completes are left out.
+        """
+        deque(self._last_steps(), maxlen=0)
 
     def _plaintext(self, events: Iterable[list[Event]]) -> Iterable[list[Event]]:
         """The same events, with TLS decrypted if there are secrets."""

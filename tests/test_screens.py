@@ -26,8 +26,6 @@ def serious(row: dict[str, Any]) -> set[str]:
     return set(row["errors"] or ()) - set(row["expected_errors"])
 
 
-
-
 @pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in captures()])
 def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [json.loads(line) for line in run(capsys, "read", "--json", str(capture)).out.splitlines()]

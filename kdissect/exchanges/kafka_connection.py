@@ -569,7 +569,7 @@ class KafkaConnection:
             ended_ns, is_from_broker = min(fins, default=(None, None))
             for exchange in outstanding:
                 exchange.ended = ended
-                exchange.connection.ended_ns = ended_ns
+                exchange.ended_ns = ended_ns
                 exchange.closed_by_client = None if is_from_broker is None else not is_from_broker
             if self._losses is not None and end.reason == "end" and not ended:
                 self._losses.capture_ended(end.time_ns)

@@ -82,7 +82,7 @@ def overdue_ns(exchange: Exchange) -> int:
 
 def outstanding_ns(exchange: Exchange) -> int:
     """For how long an unanswered request was outstanding: until an end of the connection closed it."""
-    ended_ns = exchange.connection.ended_ns
+    ended_ns = exchange.ended_ns
     until_ns = exchange.completed_ns if ended_ns is None else min(exchange.completed_ns, ended_ns)
     return until_ns - exchange.time_ns
 

@@ -4,7 +4,7 @@ zero windows, how it opened and ended.
 The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
 the place of capture: of a segment that was lost before that place only the retransmission was captured, and
 it counts as one only if it comes later than an out-of-order segment would. Only commands that report on
-connections collect this (``Connections.analyzes``). Memory: at most 410 bytes for each connection.
+connections collect this (``Connections.analyzes``). Memory: at most 360 bytes for each connection.
 """
 
 from __future__ import annotations
@@ -19,16 +19,6 @@ from kdissect.net.tcp import ACK, FIN, RST, SYN
 if TYPE_CHECKING:
     from kdissect.model import Segment
 
-BUCKETS = 24
-"""Of a histogram of round trips: bucket n counts those from 2^(n-1) up to 2^n us, and the last one all longer
-ones too.
-"""
-
-_BITS = 12
-_FULL = (1 << _BITS) - 1
-_HISTOGRAM_BYTES = 2 * BUCKETS * _BITS // 8
-_HALVED = sum((_FULL >> 1) << _BITS * bucket for bucket in range(2 * BUCKETS))
-
 # The numbers of a connection, in one array: separate integers would take 32 bytes each.
 _SYN_NS, _CONNECT_NS, _SYNS, _END, _END_NS = range(5)
 _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
@@ -39,11 +29,11 @@ _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
 # The numbers of a side, from _SIDE + _NUMBERS * side on. _ACK is the latest acknowledgment and window, as one
 # number. _ZERO_NS is how long the window was zero; less the time since when, and so negative, while it is.
 # _QUIET_NS is since when the window is zero and the side sent no new payload, 0 if it is not. _SENT_NS is
-# when it last sent new payload before the connection ended.
+# when it last sent new payload before the connection ended. _SHORTEST_NS is the shortest round trip.
 _SIDE = 5
 _TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
-_QUIET_NS, _STALLED_NS, _SENT_NS = 8, 9, 10
-_NUMBERS = 11
+_QUIET_NS, _STALLED_NS, _SENT_NS, _SHORTEST_NS = 8, 9, 10, 11
+_NUMBERS = 12
 
 OPENED, REFUSED, UNANSWERED, ONE_WAY = "opened", "refused", "unanswered", "one_way"
 UNOPENED = frozenset({REFUSED, UNANSWERED, ONE_WAY})
@@ -70,12 +60,10 @@ class End(NamedTuple):
 class TcpAnalysis:
     """The TCP analysis of one connection; ``side`` is 0 or 1 as in ``Connection``."""
 
-    __slots__ = ("_histograms", "_numbers")
+    __slots__ = ("_numbers",)
 
     def __init__(self) -> None:
-        # Round trips of both sides, in counters of _BITS bits each; if one is full, all are halved.
-        self._numbers = array("q", (0, 0, 0, 0, 0, *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,))))))
-        self._histograms = 0
+        self._numbers = array("q", (0, 0, 0, 0, 0, *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN))))
 
     def feed(
         self,
@@ -131,19 +119,19 @@ class TcpAnalysis:
         if before == _UNKNOWN or distance(before >> 16, acknowledgment) >= 0:
             numbers[own + _ACK] = latest
             if acknowledgment == numbers[other + _TOP] and numbers[other + _UNACKED_NS]:
-                if not flags & SYN:
-                    self._round_trip(1 - side, time_ns - numbers[other + _UNACKED_NS])
+                round_trip_ns = max(0, time_ns - numbers[other + _UNACKED_NS])
+                if numbers[other + _SHORTEST_NS] == _UNKNOWN or round_trip_ns < numbers[other + _SHORTEST_NS]:
+                    numbers[other + _SHORTEST_NS] = round_trip_ns
                 numbers[other + _UNACKED_NS] = 0
 
     @property
     def state(self) -> bytes:
         """All of it, for the native core to continue."""
-        return self._numbers.tobytes() + self._histograms.to_bytes(_HISTOGRAM_BYTES, "little")
+        return self._numbers.tobytes()
 
     def restore(self, state: bytes) -> None:
         """Continue from the state that the native core has reached."""
-        self._numbers = array("q", state[:-_HISTOGRAM_BYTES])
-        self._histograms = int.from_bytes(state[-_HISTOGRAM_BYTES:], "little")
+        self._numbers = array("q", state)
 
     def take(self, side: int, segment: Segment) -> None:
         """Count a segment; see ``feed``."""
@@ -222,20 +210,12 @@ class TcpAnalysis:
             return 0
         return max(0, distance(ack >> 16, top) - bool(self._numbers[_END] & _FIN_SENT << side))
 
-    def round_trips(self, side: int) -> list[int]:
-        """Histogram of the time from a side's payload to its acknowledgment, see ``BUCKETS``."""
-        counts = self._histograms >> side * BUCKETS * _BITS
-        return [counts >> _BITS * bucket & _FULL for bucket in range(BUCKETS)]
-
     def shortest_round_trip_ns(self, side: int) -> int | None:
-        """At most this long was the shortest time from a side's payload to its acknowledgment: the handshake
-        took no less, and nor did the shortest ones of the histogram. None if neither was captured.
+        """The shortest time from a SYN or payload of a side to its acknowledgment, which was not delayed (RFC
+        9293, 3.8.6.3) if any was not; None if none was measured.
         """
-        measured = [bucket for bucket, count in enumerate(self.round_trips(side)) if count]
-        bounds = [1000 << measured[0]] if measured else []
-        if self.connect_ns is not None and not self.syn_retransmissions:
-            bounds.append(self.connect_ns)
-        return min(bounds, default=None)
+        shortest_ns = self._of(side, _SHORTEST_NS)
+        return None if shortest_ns == _UNKNOWN else shortest_ns
 
     # --------------------------------------------------------------------------------------------------------
 
@@ -276,6 +256,8 @@ class TcpAnalysis:
             numbers[_SYN_NS] = numbers[_SYN_NS] or time_ns
         elif numbers[own + _TOP] != _UNKNOWN:
             numbers[own + _RETRANSMITTED] += 1
+        is_first = numbers[own + _TOP] == _UNKNOWN  # otherwise it is unknown which one is acknowledged
+        numbers[own + _UNACKED_NS] = time_ns if is_first else 0
         numbers[own + _TOP] = (sequence + length + 1) & SEQUENCE_MASK
 
     def _quiet(self, own: int, time_ns: int, sequence: int, flags: int, length: int, window: int) -> None:
@@ -304,10 +286,3 @@ class TcpAnalysis:
                 return
         numbers[own + _RETRANSMITTED] += 1
         numbers[own + _UNACKED_NS] = 0  # it is unknown which of the copies is acknowledged (Karn, RFC 6298)
-
-    def _round_trip(self, side: int, time_ns: int) -> None:
-        bucket = min(max(0, time_ns // 1000).bit_length(), BUCKETS - 1)
-        shift = _BITS * (side * BUCKETS + bucket)
-        if self._histograms >> shift & _FULL == _FULL:
-            self._histograms = self._histograms >> 1 & _HALVED
-        self._histograms += 1 << shift

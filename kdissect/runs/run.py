@@ -334,6 +334,8 @@ class Here:
             run.interrupted = True
         run.shown = sink.rows
         run.complete = not run.interrupted and (max_rows is None or run.shown < max_rows)
+        if not (run.complete or run.interrupted):
+            self.dissection.stop()
         self._bar()
         sink.close()
 

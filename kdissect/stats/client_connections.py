@@ -11,11 +11,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.learned import Listeners
-from kdissect.net.analysis import BUCKETS, ONE_WAY, REFUSED, UNANSWERED, UNOPENED
-from kdissect.stats.document import ClientConnectionsRow, RoundTripsRow
+from kdissect.net.analysis import ONE_WAY, REFUSED, UNANSWERED, UNOPENED
+from kdissect.stats.document import ClientConnectionsRow
 from kdissect.stats.quantiles import Bounded, Quantiles
-from kdissect.stats.rows import row_of
-from kdissect.stats.sums import Summed, joined, merged, summed, total
+from kdissect.stats.rows import row_of, spread
+from kdissect.stats.sums import Summed, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.usual import Usual
-
-
-def _added(one: list[int], other: list[int]) -> list[int]:
-    return [mine + theirs for mine, theirs in zip(one, other, strict=True)]
-
-
-def _no_round_trips() -> list[int]:
-    return [0] * BUCKETS
 
 
 @summed
@@ -43,10 +35,10 @@ class SideCounts(Summed):
     spurious: int = total()
     duplicate_acks: int = total()
     zero_window_ns: int = total()
-    round_trips: list[int] = joined(_added, _no_round_trips)
+    round_trip_us: Quantiles = merged(Quantiles)
 
     def add(self, row: ConnectionLogRow, side: int) -> None:
-        """Add a side of a connection; the round trips are those to it."""
+        """Add a side of a connection; the round trip is that to it."""
         tcp = row.tcp
         assert tcp is not None
         self.segments += tcp.segments(side)
@@ -54,7 +46,8 @@ class SideCounts(Summed):
         self.spurious += tcp.spurious(side)
         self.duplicate_acks += tcp.duplicate_acks(side)
         self.zero_window_ns += tcp.zero_window_ns(side, row.closed_ns or 0)
-        self.round_trips = _added(self.round_trips, tcp.round_trips(1 - side))
+        if (round_trip_ns := tcp.shortest_round_trip_ns(1 - side)) is not None:
+            self.round_trip_us.add(round_trip_ns // 1000)
 
 
 @summed
@@ -147,27 +140,7 @@ def _row(client: str, broker: Endpoint, counted: ConnectionCounts) -> ClientConn
         one_way=counted.openings[ONE_WAY],
         client_zero_window_us=counted.client.zero_window_ns // 1000,
         broker_zero_window_us=counted.broker.zero_window_ns // 1000,
-        client_round_trips=round_trips(counted.client.round_trips),
-        broker_round_trips=round_trips(counted.broker.round_trips),
+        client_round_trip_us=spread(counted.client.round_trip_us),
+        broker_round_trip_us=spread(counted.broker.round_trip_us),
         **ends,
     )
-
-
-def round_trips(counts: list[int]) -> RoundTripsRow:
-    """A histogram, and upper limits of its quantiles."""
-    return RoundTripsRow(
-        count=sum(counts),
-        p50_us=quantile_us(counts, 0.5),
-        p99_us=quantile_us(counts, 0.99),
-        histogram=counts if any(counts) else [],
-    )
-
-
-def quantile_us(counts: list[int], fraction: float) -> int | None:
-    """Upper limit of the bucket with the quantile; None if nothing was counted."""
-    left = fraction * sum(counts)
-    for bucket, count in enumerate(counts):
-        left -= count
-        if count and left <= 0:
-            return 1 << bucket
-    return None

@@ -218,19 +218,6 @@ class LagRow(OfCluster):
 
 
 @dataclass(slots=True, kw_only=True)
-class RoundTripsRow:
-    """Round-trip times between the point of capture and one end, from payload to its acknowledgment."""
-
-    count: int = described("Number of measurements.")
-    p50_us: int | None = described("Upper bound of the median: a power of two, in microseconds.")
-    p99_us: int | None = described("The same for the 99th percentile.")
-    histogram: list[int] = described(
-        "Histogram of 24 buckets: the first below 1 us, each following one up to twice the limit of the one "
-        "before. Empty if none was measured."
-    )
-
-
-@dataclass(slots=True, kw_only=True)
 class ClientConnectionsRow:
     """The Kafka connections of a client to a broker, and those to a listener that never opened."""
 
@@ -244,8 +231,11 @@ class ClientConnectionsRow:
     )
     syn_retransmissions: int = described("SYN retransmissions.")
     connect_us: Spread = described("From the first SYN to the end of the TCP handshake.")
-    client_round_trips: RoundTripsRow = described("Round trips to the client.")
-    broker_round_trips: RoundTripsRow = described("Round trips to the broker.")
+    client_round_trip_us: Spread = described(
+        "The shortest round trip of each connection between the point of capture and the client, from a SYN "
+        "or payload to its acknowledgment, in microseconds."
+    )
+    broker_round_trip_us: Spread = described("Same for the broker.")
     client_segments: int = described("Segments with new payload from the client.")
     broker_segments: int = described("The same from the broker.")
     client_retransmissions: int = described("Segments that the client retransmitted, excluding SYNs.")

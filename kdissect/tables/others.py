@@ -6,7 +6,6 @@ Holds the pairs that have a row in ``topic_ids``: at most ``limits.topic_names``
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +13,6 @@ from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.names import Recent, kept
-from kdissect.net.analysis import BUCKETS
 from kdissect.stats.check import interfaces
 from kdissect.stats.quality import total
 from kdissect.tables.columns import (
@@ -191,10 +189,10 @@ def _sides(
     )
 
 
-def _round_trips(tcp: TcpAnalysis, side: int) -> list[int] | None:
-    """Histogram of the round trips to a side: they are measured with payload of the other side."""
-    counts = tcp.round_trips(1 - side)
-    return counts if any(counts) else None
+def _round_trip_us(tcp: TcpAnalysis, side: int) -> int | None:
+    """The shortest round trip to a side: it is measured with a SYN or payload of the other side."""
+    round_trip_ns = tcp.shortest_round_trip_ns(1 - side)
+    return None if round_trip_ns is None else round_trip_ns // 1000
 
 
 _TCP_COLUMNS = (
@@ -212,16 +210,12 @@ _TCP_COLUMNS = (
         "us",
     ),
     _tcp("syn_retransmissions", lambda tcp, _: tcp.syn_retransmissions, "SYN retransmissions."),
-    *(
-        replace(column, type=Array(INT64))
-        for column in _sides(
-            "round_trips",
-            lambda tcp, _, side: _round_trips(tcp, side),
-            "Histogram of round-trip times (RTT) between the point of capture and the client, from payload "
-            f"to its ACK: {BUCKETS} buckets: the first counts times below 1 us, each following one up to "
-            "twice the limit of the one before, and the last everything else. Delayed ACKs can add up to 40 "
-            "ms. Null if none was measured.",
-        )
+    *_sides(
+        "round_trip_us",
+        lambda tcp, _, side: _round_trip_us(tcp, side),
+        "Shortest round-trip time (RTT) between the point of capture and the client, from a SYN or payload "
+        "to its ACK: longer ones include delayed ACKs. Null if none was measured.",
+        "us",
     ),
     *_sides(
         "segments", lambda tcp, _, side: tcp.segments(side), "Segments with new payload from the client."

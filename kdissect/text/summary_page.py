@@ -442,8 +442,8 @@ def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = Fa
 # ------------------------------------------------------------------------------------------------------------
 
 
-def _round_trip(row: document.RoundTripsRow) -> str:
-    return f"{us(row.p50_us)} {us(row.p99_us)}" if row.count else ABSENT
+def _round_trip(spread: document.Spread) -> str:
+    return f"{us(spread.p50)} {us(spread.max)}" if spread.count else ABSENT
 
 
 def _lost(row: document.ClientConnectionsRow) -> str:
@@ -459,7 +459,7 @@ def _not_opened(row: document.ClientConnectionsRow) -> str:
     return ", ".join(f"{count:,} {name}" for count, name in counts if count) or ABSENT
 
 
-_RTT = "RTT: P50 and P99 of the round trip to the client or broker, rounded up to a power of two"
+_RTT = "RTT: the shortest round trip of each connection to the client or broker: median and maximum"
 _ZERO_WINDOW = "ZERO WINDOW: how long the receive window of the client or broker was zero"
 _TCP = (
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
@@ -468,8 +468,8 @@ _TCP = (
     View("NOT OPENED", _not_opened, keep=True),
     View("CONNECT P50", lambda row: us(row.connect_us.p50), right=True),
     View("MAX", lambda row: us(row.connect_us.max), right=True),
-    View("RTT CLIENT", lambda row: _round_trip(row.client_round_trips), right=True, note=_RTT),
-    View("RTT BROKER", lambda row: _round_trip(row.broker_round_trips), right=True, note=_RTT),
+    View("RTT CLIENT", lambda row: _round_trip(row.client_round_trip_us), right=True, note=_RTT),
+    View("RTT BROKER", lambda row: _round_trip(row.broker_round_trip_us), right=True, note=_RTT),
     View("RETRANSMITTED", _lost, right=True, keep=True),
     View("DUP ACKS", lambda row: nonzero(row.client_duplicate_acks + row.broker_duplicate_acks), right=True),
     View(

@@ -42,6 +42,16 @@ def test_a_page_at_the_end(options: list[str]) -> None:
     assert "LEADER_NOT_AVAILABLE" in stderr
 
 
+def test_connections_that_are_still_open_are_counted() -> None:
+    """Reading stops after a row: another connection of the block was open before it, and this one is."""
+    with live("-", "-c", "2", "--summary", stdin=subprocess.PIPE) as running:
+        running.process.stdin.write(capture_bytes(talk()))  # type: ignore[union-attr]
+        status, _, stderr = running.rest_of_pipe()
+    assert status == OK
+    assert "connections: 1 Kafka\n2 exchanges (" in stderr
+    assert "1 client-broker pair" in stderr
+
+
 def test_no_summary_without_a_terminal_unless_requested() -> None:
     assert "API " not in stderr_of_pipe()
 

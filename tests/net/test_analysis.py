@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kdissect.capture.reader import open_capture
-from kdissect.net.analysis import BUCKETS, STALL_NS, TcpAnalysis
+from kdissect.net.analysis import STALL_NS, TcpAnalysis
 from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack
 from kdissect.pipeline import Dissection
 from tests.segments import MILLISECOND
@@ -79,13 +79,11 @@ def test_tshark_counts_the_same(path: Path) -> None:
                 assert again == len(fields["retransmission"])
                 assert tcp.duplicate_acks(side) == len(fields["duplicate_ack"])
             assert (tcp.zero_window_ns(side, sys.maxsize) > 0) == bool(fields["zero_window"])
-            # The acknowledgments of a side end the round trips of the other. We leave out those of SYN, FIN,
-            # and of segments that others followed: ours are some of tshark's.
-            theirs = Counter(
-                min(int(float(value) * 1e6).bit_length(), BUCKETS - 1) for value in fields["ack_rtt"]
-            )
-            ours = Counter(dict(enumerate(tcp.round_trips(1 - side))))
-            assert not ours - theirs
+            # The acknowledgments of a side end the round trips of the other. We leave out those of FINs, and
+            # of segments that others followed: ours is one of tshark's.
+            round_trip_ns = tcp.shortest_round_trip_ns(1 - side)
+            theirs = {round(float(value) * 1e9) for value in fields["ack_rtt"]}
+            assert round_trip_ns is None or round_trip_ns in theirs
 
 
 # --- segments -----------------------------------------------------------------------------------------------
@@ -116,19 +114,38 @@ class Conversation:
         self.send(0, 100, 500)
 
 
-def test_a_connection_takes_at_most_410_bytes() -> None:
+def test_a_connection_takes_at_most_360_bytes() -> None:
     talk = Conversation()
     talk.open()
-    sequence = 100
-    for bucket in range(BUCKETS + 3):
-        for _ in range(5000):
-            talk.send(0, sequence, 500, length=10, window=bucket)
-            sequence += 10
-            talk.now_ns += 1000 << bucket
-            talk.send(1, 500, sequence, window=0)
-    tcp = talk.tcp
-    assert sum(sys.getsizeof(each) for each in (tcp, tcp._numbers, tcp._histograms)) <= 410
-    assert 0 < max(tcp.round_trips(0)) < 4096  # halved, when one was full
+    talk.send(0, 100, 500, length=10)
+    assert sum(sys.getsizeof(each) for each in (talk.tcp, talk.tcp._numbers)) <= 360
+
+
+def test_the_shortest_round_trip() -> None:
+    talk = Conversation()
+    assert talk.tcp.shortest_round_trip_ns(0) is talk.tcp.shortest_round_trip_ns(1) is None
+    talk.send(0, 99, 0, SYN)
+    talk.now_ns += 7 * MILLISECOND
+    talk.send(1, 499, 100, SYN | ACK)
+    talk.send(0, 100, 500)
+    round_trips = [talk.tcp.shortest_round_trip_ns(side) for side in (0, 1)]
+    assert round_trips == [8 * MILLISECOND, MILLISECOND]
+    talk.send(0, 100, 500, length=10)
+    talk.now_ns += 40 * MILLISECOND
+    talk.send(1, 500, 110)  # a delayed ACK
+    assert talk.tcp.shortest_round_trip_ns(0) == 8 * MILLISECOND
+    talk.send(0, 110, 500, length=10)
+    talk.now_ns += 123
+    talk.send(1, 500, 120)
+    assert talk.tcp.shortest_round_trip_ns(0) == MILLISECOND + 123
+
+
+def test_of_which_syn_an_acknowledgment_is_is_not_known() -> None:
+    talk = Conversation()
+    talk.send(0, 99, 0, SYN)
+    talk.send(0, 99, 0, SYN)
+    talk.send(1, 499, 100, SYN | ACK)
+    assert talk.tcp.shortest_round_trip_ns(0) is None
 
 
 def test_a_handshake() -> None:
@@ -205,7 +222,8 @@ def test_a_retransmission_and_a_segment_out_of_order() -> None:
     assert (talk.tcp.segments(0), talk.tcp.retransmitted(0)) == (1, 1)
     assert talk.tcp.unacknowledged(0) == 200
     talk.send(1, 500, 300)
-    assert sum(talk.tcp.round_trips(0)) == 0  # of which copy this is the acknowledgment is not known
+    # Of which copy this is the acknowledgment is not known: the round trip is that of the SYN.
+    assert talk.tcp.shortest_round_trip_ns(0) == MILLISECOND
 
 
 def test_a_keep_alive_probe_is_neither_a_retransmission_nor_its_answer_a_duplicate() -> None:

@@ -3,9 +3,6 @@
 
 use crate::net::packet::{Segment, ACK, FIN, RST, SYN};
 
-const BUCKETS: usize = 24;
-/// Maximum of a round-trip counter, which has 12 bits.
-const FULL: u16 = (1 << 12) - 1;
 const ENDED_BY_FIN: i64 = 2;
 const ENDED_BY_RST: i64 = 4;
 const FIN_SENT: i64 = 8;
@@ -16,10 +13,9 @@ const STALL_NS: i64 = 1_000_000_000;
 
 /// How many of the numbers are about the connection, and how many about each side.
 const SHARED: usize = 5;
-const OF_SIDE: usize = 11;
+const OF_SIDE: usize = 12;
 const NUMBERS: usize = SHARED + 2 * OF_SIDE;
 const NUMBER_BYTES: usize = size_of::<i64>();
-const HISTOGRAM_BYTES: usize = 2 * BUCKETS * 12 / 8;
 
 /// The numbers, in the order of `state`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,6 +31,7 @@ struct Side {
     quiet_ns: i64,
     stalled_ns: i64,
     sent_ns: i64,
+    shortest_ns: i64,
 }
 
 impl Side {
@@ -62,7 +59,6 @@ pub struct Analysis {
     end: i64,
     end_ns: i64,
     sides: [Side; 2],
-    round_trips: [[u16; BUCKETS]; 2],
     /// Which side is the client.
     client: usize,
 }
@@ -77,6 +73,7 @@ impl Default for Analysis {
         let side = || Side {
             top: UNKNOWN,
             ack: UNKNOWN,
+            shortest_ns: UNKNOWN,
             ..Side::default()
         };
         Analysis {
@@ -86,7 +83,6 @@ impl Default for Analysis {
             end: 0,
             end_ns: 0,
             sides: [side(), side()],
-            round_trips: [[0; BUCKETS]; 2],
             client: 0,
         }
     }
@@ -95,15 +91,17 @@ impl Default for Analysis {
 impl Analysis {
     /// The analysis with this `state`; `client`: which side is the client. None if the state has another form.
     pub fn of(state: &[u8], client: usize) -> Option<Self> {
-        let (numbers, histograms) = state.split_at_checked(NUMBERS * NUMBER_BYTES)?;
-        let mut numbers = numbers.chunks_exact(NUMBER_BYTES);
+        if state.len() != NUMBERS * NUMBER_BYTES || client > 1 {
+            return None;
+        }
+        let mut numbers = state.chunks_exact(NUMBER_BYTES);
         let mut next = || {
             let bytes = numbers.next().and_then(<[u8]>::first_chunk);
             i64::from_ne_bytes(*bytes.unwrap_or(&[0; NUMBER_BYTES]))
         };
         let [syn_ns, connect_ns, syns, end, end_ns] = [(); SHARED].map(|()| next());
         let sides = [(); 2].map(|()| {
-            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns] =
+            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns, shortest_ns] =
                 [(); OF_SIDE].map(|()| next());
             Side {
                 top,
@@ -117,17 +115,9 @@ impl Analysis {
                 quiet_ns,
                 stalled_ns,
                 sent_ns,
+                shortest_ns,
             }
         });
-        let mut round_trips = [[0; BUCKETS]; 2];
-        if histograms.len() != HISTOGRAM_BYTES || client > 1 {
-            return None;
-        }
-        let pairs = round_trips.as_flattened_mut().chunks_exact_mut(2);
-        for (pair, bytes) in pairs.zip(histograms.chunks_exact(3)) {
-            let both = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
-            pair.copy_from_slice(&[both as u16 & FULL, (both >> 12) as u16]);
-        }
         Some(Analysis {
             syn_ns,
             connect_ns,
@@ -135,12 +125,11 @@ impl Analysis {
             end,
             end_ns,
             sides,
-            round_trips,
             client,
         })
     }
 
-    /// `TcpAnalysis.state`: the numbers, then the round-trip counters of 12 bits each.
+    /// `TcpAnalysis.state`.
     pub fn state(&self) -> Vec<u8> {
         let mut numbers = vec![self.syn_ns, self.connect_ns, self.syns, self.end, self.end_ns];
         for side in &self.sides {
@@ -156,14 +145,10 @@ impl Analysis {
                 side.quiet_ns,
                 side.stalled_ns,
                 side.sent_ns,
+                side.shortest_ns,
             ]);
         }
-        let mut state: Vec<u8> = numbers.into_iter().flat_map(i64::to_ne_bytes).collect();
-        for pair in self.round_trips.as_flattened().chunks(2) {
-            let both = u32::from(pair[0]) | u32::from(pair[1]) << 12;
-            state.extend_from_slice(&both.to_le_bytes()[..3]);
-        }
-        state
+        numbers.into_iter().flat_map(i64::to_ne_bytes).collect()
     }
 
     /// Whether the other side has acknowledged all bytes of this one, as far as is known; 0 is the client.
@@ -243,11 +228,11 @@ impl Analysis {
         if before == UNKNOWN || distance(before >> 16, acknowledgment) >= 0 {
             own.ack = latest;
             if i64::from(acknowledgment) == other.top && other.unacked_ns != 0 {
-                let round_trip_ns = time_ns.saturating_sub(other.unacked_ns);
-                other.unacked_ns = 0;
-                if flags & SYN == 0 {
-                    self.round_trip(1 - side, round_trip_ns);
+                let round_trip_ns = time_ns.saturating_sub(other.unacked_ns).max(0);
+                if other.shortest_ns == UNKNOWN || round_trip_ns < other.shortest_ns {
+                    other.shortest_ns = round_trip_ns;
                 }
+                other.unacked_ns = 0;
             }
         }
     }
@@ -288,6 +273,7 @@ impl Analysis {
         } else if own.top != UNKNOWN {
             own.retransmitted += 1;
         }
+        own.unacked_ns = if own.top == UNKNOWN { time_ns } else { 0 };
         own.top = i64::from(after);
     }
 
@@ -307,18 +293,6 @@ impl Analysis {
         own.retransmitted += 1;
         own.unacked_ns = 0;
     }
-
-    fn round_trip(&mut self, side: usize, time_ns: i64) {
-        let us = time_ns.div_euclid(1000).max(0) as u64;
-        let bucket = (u64::BITS - us.leading_zeros()) as usize;
-        let bucket = bucket.min(BUCKETS - 1);
-        if self.round_trips[side][bucket] == FULL {
-            for count in self.round_trips.as_flattened_mut() {
-                *count >>= 1;
-            }
-        }
-        self.round_trips[side][bucket] += 1;
-    }
 }
 
 #[cfg(test)]
@@ -334,13 +308,7 @@ mod tests {
         };
         analysis.sides[1].zero_ns = 1 << 60;
         analysis.sides[0].stalled_ns = 1 << 40;
-        for (number, count) in (1..).zip(analysis.round_trips.as_flattened_mut()) {
-            *count = number;
-        }
-        analysis.round_trips[1][BUCKETS - 1] = FULL;
-        analysis.round_trip(1, i64::MAX);
-        assert_eq!(analysis.round_trips[0][..3], [0, 1, 1]);
-        assert_eq!(analysis.round_trips[1][BUCKETS - 1], FULL / 2 + 1);
+        analysis.sides[1].shortest_ns = 0;
         let state = analysis.state();
         assert_eq!(Analysis::of(&state, 1), Some(analysis));
         for odd in [&state[1..], &[&state[..], b"?"].concat()] {

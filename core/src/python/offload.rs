@@ -1326,7 +1326,7 @@ impl Offload {
                 let exchange = self.python.exchange.bind(py).call1(PyTuple::new(
                     py,
                     [
-                        info.clone(),
+                        info,
                         number.into_pyobject(py)?.into_any(),
                         kind.bind(py).clone(),
                         frame,
@@ -1351,7 +1351,7 @@ impl Offload {
         if let Some(fin) = end {
             exchange.setattr("ended", true)?;
             if let Some((time_ns, is_client)) = fin {
-                info.setattr("ended_ns", time_ns)?;
+                exchange.setattr("ended_ns", time_ns)?;
                 exchange.setattr("closed_by_client", is_client)?;
             }
         }

@@ -1146,7 +1146,7 @@ class ClientUnserved(Rule):
         if not keys.has_request:
             return
         kept = self.kept[aggregate.client, aggregate.connection.client.ip]
-        failed = aggregate.no_answer + aggregate.broken_off + aggregate.failed
+        failed = aggregate.no_answer + aggregate.abandoned + aggregate.broken_off + aggregate.failed
         if failed:
             evidence = Evidence()
             evidence.add_aggregate(aggregate)

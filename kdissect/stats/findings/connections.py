@@ -153,6 +153,14 @@ def is_kafka(row: ConnectionLogRow) -> bool:
 
 
 @summed
+class Resets(Evidence):
+    """Connections that were reset; those of them with outstanding requests, and these requests."""
+
+    outstanding: int = total()
+    requests: int = total()
+
+
+@summed
 class BrokerResets(ConnectionRule):
     """An RST comes from a process that was killed or has crashed, from a proxy, or from a firewall."""
 
@@ -160,30 +168,32 @@ class BrokerResets(ConnectionRule):
     severity = WARNING
     title = "A broker resets connections (RST) with requests outstanding."
     when = (
-        f"Any occurrence; error at {_ERROR_AT} connections. A broker that crashes or is killed can reset "
-        "each open connection once."
+        f"Any connection with a request outstanding; then those without one count, too. Error at {_ERROR_AT} "
+        "connections. A broker that crashes or is killed can reset each open connection once."
     )
     advice = (
         "Look for broker restarts, connection limits (max.connections, max.connections.per.ip), proxies, and "
         "firewalls that drop idle connections."
     )
-    counts = Waits
+    counts = Resets
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if the broker reset it."""
-        if is_kafka(row) and row.ending == f"{BROKER} RST" and row.outstanding:
+        if is_kafka(row) and row.ending == f"{BROKER} RST":
             kept = self.note(row)
-            assert isinstance(kept, Waits)
+            assert isinstance(kept, Resets)
             kept.requests += row.outstanding
+            kept.outstanding += row.outstanding > 0
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients whose connections were reset."""
         for key, each in self.kept.items():
-            yield self.client_finding(
-                key,
-                f"{many(each.count, 'connection')} reset with {many(each.requests, 'outstanding request')}",
-                each,
-            )
+            if not each.requests:
+                continue
+            requests = many(each.requests, "outstanding request")
+            some = "" if each.outstanding == each.count else f", {each.outstanding:,} of them"
+            message = f"{many(each.count, 'connection')} reset{some} with {requests}"
+            yield self.client_finding(key, message, each)
 
 
 @summed

@@ -145,6 +145,20 @@ def test_bytes_that_never_arrived_are_no_silence_of_the_broker() -> None:
     assert "broker-silent" not in rules(one)
 
 
+def test_all_connections_that_a_broker_resets_are_counted() -> None:
+    idle = [
+        talk(place).handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
+        for place in (1, 2)
+    ]
+    resets = [one.client_acks().waits(3).reset(1) for one in idle]
+    assert rules(*resets) == []
+    (row,) = findings(requested().waits(3).reset(1), *resets)
+    assert (row.rule, row.message) == (
+        "broker-resets",
+        "3 connections reset, 1 of them with 1 outstanding request",
+    )
+
+
 def test_resets_and_closes() -> None:
     assert rules(requested().reset(1)) == ["broker-resets"]
     closed = findings(requested().put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK))
@@ -513,7 +527,7 @@ def test_a_distant_broker_is_not_slow() -> None:
     assert rules(*near, away(2, "10.0.0.4", 100, 3, from_start=False)) == []
     (row,) = findings(*near, away(2, "10.0.0.4", 100, 60))
     assert row.rule == "slow-broker"
-    assert row.message.startswith("median 162.0ms in 25 exchanges, 102.0ms of it round trip; next slowest")
+    assert row.message.startswith("median 162.0ms in 25 exchanges, 101.0ms of it round trip; next slowest")
 
 
 def test_a_slow_broker_is_slow_from_afar_too() -> None:
