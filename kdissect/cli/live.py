@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
     from kdissect.cli.live_run import LiveInput
     from kdissect.cli.monitor import Monitor
-    from kdissect.limits import Limits
     from kdissect.options import ExportOptions
     from kdissect.runs.run import Query, Run, Totals
     from kdissect.sinks.sink import Sink
@@ -89,12 +88,12 @@ def shows_summary(choice: bool | None, *, quiet: bool) -> bool:
 class LiveSummary:
     """Counts exchanges."""
 
-    def __init__(self, limits: Limits, *, is_recorded: bool) -> None:
+    def __init__(self, query: Query, *, is_recorded: bool) -> None:
         from kdissect.stats.summarizer import PARTS, Summarizer
 
         self._is_recorded = is_recorded
-        self._summarizer = Summarizer(limits, parts=frozenset(PARTS))
-        self.feed = self._summarizer.feed
+        self._summarizer = Summarizer(query.limits, parts=frozenset(PARTS))
+        self.feed = partial(self._summarizer.feed, is_partition=query.filter.is_partition)
         self.connect = self._summarizer.connect
         self.resolved = self._summarizer.resolved
 
@@ -378,7 +377,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
     live_summary = None
     if shows_summary(summary, quiet=output.quiet):
         is_recorded = source.target is not None or source.follow is not None
-        live_summary = LiveSummary(query.limits, is_recorded=is_recorded)
+        live_summary = LiveSummary(query, is_recorded=is_recorded)
     with (
         source.open(query, None if tables is None else tables.directory) as ongoing,
         open_live_export(tables, query, source.names) as export,

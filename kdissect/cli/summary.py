@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,8 @@ def summary(
     )
     filtered = not query.filter.is_empty or bool(query.options.exchanges)
     observer = summarizer.connection_feed(query.limits, filtered=filtered)
-    sink = Tallies(summarizer, observer, query.demand())
+    feed = partial(summarizer.feed, is_partition=query.filter.is_partition)
+    sink = Tallies(summarizer, observer, query.demand(), feed)
     jobs = processes(query, jobs)
     with open_run(query, bar=lambda _: True, jobs=jobs, observer=observer) as run:
         run.into(sink)

@@ -108,12 +108,13 @@ class Filter:
 
     Attributes:
         is_about_topics: whether a criterion compares names of topics.
+        is_partition: which partitions of the exchanges were requested; None: any.
         notes: what was noted so far.
     """
 
     __slots__ = (
         "_body_tests", "_header_tests", "_name_kinds", "_requested", "_time_ns", "_window",
-        "is_about_topics", "notes",
+        "is_about_topics", "is_partition", "notes",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +125,7 @@ class Filter:
         name_kinds: Sequence[NameKind] = (),
         *,
         is_about_topics: bool = False,
+        is_partition: PartitionTest | None = None,
     ) -> None:
         self._header_tests = tuple(header_tests)
         self._body_tests = (self._note_unnamed, *body_tests) if is_about_topics else tuple(body_tests)
@@ -132,6 +134,7 @@ class Filter:
         self._name_kinds = tuple(name_kind for name_kind in name_kinds if name_kind.texts)
         self._requested = frozenset(text for name_kind in name_kinds for text in name_kind.texts)
         self.is_about_topics = is_about_topics
+        self.is_partition = is_partition
         self.notes = FilterNotes(len(self._name_kinds))
 
     @property
@@ -277,6 +280,7 @@ def build(
         is_group = NameTest(groups)
         body_tests.append(lambda exchange: is_group.any_in(content.groups(exchange)))
     topics = tuple(topic)
+    partition = tuple(partition)
     partitions = _partitions(partition)
     body_tests += _topic_tests(topics, partitions)
     if where is not None:
@@ -292,7 +296,15 @@ def build(
         or (where is not None and not where.names.isdisjoint(("topic", "topics")))
     )
     window = _window(tuple(since), tuple(until))
-    return Filter(header_tests, body_tests, window, name_kinds, is_about_topics=is_about_topics)
+    is_partition = partition_test(topics, partition) if topics or partitions else None
+    return Filter(
+        header_tests,
+        body_tests,
+        window,
+        name_kinds,
+        is_about_topics=is_about_topics,
+        is_partition=is_partition,
+    )
 
 
 def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:

@@ -82,19 +82,27 @@ class Tallies(Each):
         counts: of selected exchanges.
         connections: of all exchanges.
         demand: which ones come, and what else is done with them.
+        feed: counts one; None: the method of ``counts``.
     """
 
     is_text = False
 
-    def __init__(self, counts: Counts, connections: ConnectionTotals, demand: Demand = ALL) -> None:
+    def __init__(
+        self,
+        counts: Counts,
+        connections: ConnectionTotals,
+        demand: Demand = ALL,
+        feed: Callable[[Exchange], object] | None = None,
+    ) -> None:
         super().__init__(self._count, self._settle, skip=partial(connections.exchange, is_selected=False))
         self._counts = counts
+        self._take_exchange = feed or counts.feed
         self._connections = connections
         if demand.allows_core and demand.has_latency_parts and not counts.needs_each:
             self.plan = Plan(partial(counts.form, log=connections))
 
     def _count(self, exchange: Exchange) -> None:
-        self._counts.feed(exchange)
+        self._take_exchange(exchange)
         self._connections.exchange(exchange)
 
     def _settle(self) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.model import Endpoint, Exchange
+    from kdissect.query.filters import PartitionTest
 
 Value = TypeVar("Value")
 
@@ -34,6 +35,7 @@ class Facts:
         exchange: the exchange.
         sessions: the open fetch sessions, for ``positions``; None: these are not needed. The exchanges of a
             session must come in order.
+        is_partition: which partitions to keep in ``touched`` and ``positions``; None: all.
 
     Attributes:
         api: API name; ``api 99`` for an unknown key, ``SASL token`` for a token outside Kafka's framing,
@@ -62,7 +64,12 @@ class Facts:
         *("touched", "wait_us", "positions", "_group_events", "_id", "_messages"),
     )
 
-    def __init__(self, exchange: Exchange, sessions: FetchSessions | None = None) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        sessions: FetchSessions | None = None,
+        is_partition: PartitionTest | None = None,
+    ) -> None:
         self.exchange = exchange
         self.api = exchange.api or _unnamed(exchange)
         self.client = kept(exchange.client_id or exchange.connection.client.ip)
@@ -80,6 +87,14 @@ class Facts:
         self.positions: Sequence[Position] = ()
         if sessions is not None and exchange.api_key == FETCH:
             self.positions = sessions.feed(exchange, self.touched)
+        if is_partition is not None:
+            ids = {name: topic_id for topic_id, name in exchange.topic_names.items()}
+
+            def is_selected(each: Touched | Position) -> bool:
+                return is_partition((each.topic, *filter(None, (ids.get(each.topic),))), each.partition)
+
+            self.touched = list(filter(is_selected, self.touched))
+            self.positions = list(filter(is_selected, self.positions))
         self.inflation = Budget(exchange.number)
         self.parts = parts = None if latency_ns is None else exchange.parts or UNKNOWN
         self.service_us = None if parts is None else parts.service_us

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
+    from kdissect.query.filters import PartitionTest
     from kdissect.sinks.sink import PlanContext
     from kdissect.sinks.tallies import TallyForm
     from kdissect.stats.connection_log import ConnectionLogRow
@@ -140,9 +141,11 @@ class Summarizer(Summed):
         self._aggregator = Aggregator(limits, [self.traffic.feed_aggregate, *feeds], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
 
-    def feed(self, exchange: Exchange) -> None:
-        """Count an exchange. Some counts wait for ``settle``."""
-        self._waiting.append(Facts(exchange, self._sessions))
+    def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
+        """Count an exchange, and of its partitions those that are selected. Some counts wait for
+        ``settle``.
+        """
+        self._waiting.append(Facts(exchange, self._sessions, is_partition))
         self._waiting_bytes += exchange.held_bytes + exchange.decoded_bytes
         if len(self._waiting) >= _CHUNK or self._waiting_bytes >= _WAITING_BYTES:
             self._count()

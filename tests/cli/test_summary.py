@@ -18,7 +18,7 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", BASICS)
     assert (done.status, done.err) == (0, "")
     _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
-    tables = ("APIs", "Brokers", "Clients", "Topics", "Unanswered", "Errors", "Slowest exchanges")
+    tables = ("APIs", "Brokers", "Clients", "Topics", "Errors", "Slowest exchanges")
     assert titles == ["Capture", *tables, "Waits and delays", "Expected errors"]
 
 
@@ -167,3 +167,23 @@ def test_sketches_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp
     done = run(capsys, "summary", "--sketches", str(tmp_path / "none" / "sketches.jsonl"), BASICS)
     assert done.status != 0
     assert "cannot write" in done.err
+
+
+def test_a_filter_on_a_topic_lists_no_other_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some of these exchanges are about both topics, plain and spread."""
+    capture, parts = (
+        "samples/kafka-4-transactions.pcap",
+        ["--findings", "--groups", "--lag", "--transactions"],
+    )
+    everything = json.loads(run(capsys, "summary", "--json", *parts, capture).out)
+    assert {row["topic"] for row in everything["lag"]} > {"plain", "spread"}
+    for topic, other in (("plain", "spread"), ("spread", "plain")):
+        page = run(capsys, "summary", "--topic", topic, capture).out
+        document = run(capsys, "summary", "--json", *parts, "--topic", topic, capture).out
+        assert topic in page
+        assert other not in page
+        assert f'"{other}"' not in document
+        expected = [row for row in everything["lag"] if row["topic"] == topic]
+        assert json.loads(document)["lag"] == expected
+    page = run(capsys, "summary", "--json", "--by", "partition", "--partition", "spread-1", capture).out
+    assert {(row["topic"], row["partition"]) for row in json.loads(page)["partitions"]} == {("spread", 1)}
