@@ -46,7 +46,7 @@ _TITLES = {
 JOBS: Sequence[str] = tuple(_TITLES)
 """All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
 _NARROW = {
-    "latency": ("exchanges", "measured", "p50_us", "p99_us", "errors"),
+    "latency": ("exchanges", "measured", "p50_us", "p99_us", "total_p99_us", "errors"),
     "waits": ("wait", "waits", "total_us", "p50_us", "p99_us", "undetermined"),
     "throughput": ("produced_records", "produced_bytes", "fetched_bytes", "errors"),
     "errors": ("count", "share", "example"),

@@ -1,4 +1,4 @@
-"""Exchanges -> their service times, and their number by kind: by api, client, broker, topic, ..."""
+"""Exchanges -> their service times, what clients waited, and their number by kind: by api, topic, ..."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ def latency(
         p95_us bigint: 95th percentile, in microseconds
         p99_us bigint: 99th percentile, in microseconds
         max_us bigint: maximum service time, in microseconds
+        total_p50_us bigint: median of what clients waited at least, waits included, in microseconds: both
+            transfers and the latency; null if it is not known of any exchange, as the next ones
+        total_p99_us bigint: its 99th percentile
+        total_max_us bigint: its maximum
+        latency_p50_us bigint: median latency, from the last byte of the request to the first byte of the
+            response, waits included, in microseconds
+        latency_p99_us bigint: its 99th percentile
+        latency_max_us bigint: its maximum
         waits bigint: exchanges that the broker delayed on purpose
         long_polls bigint: those of them that are fetches
         undetermined bigint: the other answered exchanges
@@ -83,6 +91,8 @@ def latency(
         "response_bytes": keys.total("response_bytes"),
         "measured": "count(service_us)",
         **keys.quantiles("service_us", "us"),
+        **_seen_by_clients("total"),
+        **_seen_by_clients("latency"),
         "waits": keys.count_if(WAITED),
         "long_polls": keys.count_if("long_poll"),
         "undetermined": keys.count_if(f"kind = 'answered' and service_us is null and not ({WAITED})"),
@@ -95,3 +105,9 @@ def latency(
     if sketches:
         text = keys.with_buckets(text, "service_us", source, by, window, BY)
     return keys.query(f"{text}{order}", exchanges=exchanges)
+
+
+def _seen_by_clients(name: str) -> dict[str, str]:
+    """Two percentiles and the maximum of a duration."""
+    values = keys.quantiles(f"{name}_us", "us")
+    return {f"{name}_{each}": values[each] for each in ("p50_us", "p99_us", "max_us")}

@@ -880,9 +880,24 @@ _SLOWER_US = 10_000
 
 @summed
 class Speed(Evidence):
-    """Service times of an API at a broker, in microseconds."""
+    """Exchanges of an API at a broker, in microseconds: service times, and what clients waited in all."""
 
     service_us: Quantiles = merged(Quantiles)
+    total_us: Quantiles = merged(Quantiles)
+
+    def add_times(self, aggregate: Aggregate) -> None:
+        """Add measured exchanges."""
+        self.service_us.merge(aggregate.service_us)
+        self.total_us.merge(aggregate.total_us)
+        self.add_aggregate(aggregate)
+
+
+def _both_times(total_us: int | None, service_us: int) -> str:
+    """``300.0ms, of which the broker 66.0ms``; only the latter if the former is not known."""
+    broker = duration(service_us * 1000)
+    if total_us is None or total_us < service_us:
+        return broker
+    return f"{duration(total_us * 1000)}, of which the broker {broker}"
 
 
 @summed
@@ -909,9 +924,7 @@ class SlowBroker(Rule):
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note how long a broker took."""
         if aggregate.keys.is_measured:
-            kept = self.kept[aggregate.keys.api, aggregate.broker]
-            kept.service_us.merge(aggregate.service_us)
-            kept.add_aggregate(aggregate)
+            self.kept[aggregate.keys.api, aggregate.broker].add_times(aggregate)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note how far away the broker is: seen from a client, service times include a round trip."""
@@ -938,15 +951,17 @@ class SlowBroker(Rule):
         slow_us, broker, each = slowest
         min_us, max_us = self._at_least_us(slowest), self._at_most_us(peer)
         if min_us >= _TIMES_SLOWER * max_us and min_us - max_us >= _SLOWER_US:
+            (total_us,) = each.total_us.at((0.5,))
+            times = _both_times(slow_us if total_us is None else total_us, min_us)
             round_trip = (
-                f", {duration((slow_us - min_us) * 1000)} of it round trip"
+                f", the round trip {duration((slow_us - min_us) * 1000)}"
                 if broker in self.round_trips
                 else " (round trip not captured)"
             )
             yield self.finding(
                 f"broker {broker}, {api}",
-                f"median {duration(slow_us * 1000)} in {many(each.count, 'exchange')}{round_trip}; next "
-                f"slowest broker: {duration(peer[0] * 1000)}",
+                f"median of {many(each.count, 'exchange')} {times}{round_trip}; next slowest broker: "
+                f"{duration(peer[0] * 1000)}",
                 each,
             )
 
@@ -992,13 +1007,11 @@ class SlowRequests(Rule):
         keys = aggregate.keys
         if keys.is_measured and keys.api_key is not None:
             key = aggregate.client, aggregate.broker, keys.api, aggregate.connection.key
-            kept = self.kept[key]
-            kept.service_us.merge(aggregate.service_us)
-            kept.add_aggregate(aggregate)
+            self.kept[key].add_times(aggregate)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with such requests, by broker and API."""
-        slow: dict[tuple[str, str, str], list[tuple[int, int, str]]] = {}  # longest, median, connection
+        slow: dict[tuple[str, str, str], list[tuple[int, int, int | None]]] = {}  # longest, median, total
         times: dict[tuple[str, str, str], Evidence] = {}
         for (client, broker, api, connection), each in self.kept.items():
             (median_us,) = each.service_us.at((0.5,))
@@ -1007,15 +1020,15 @@ class SlowRequests(Rule):
                 continue
             if longest_us - median_us >= _SLOW_US:
                 key = client, broker, api
-                slow.setdefault(key, []).append((longest_us, median_us, connection[0]))
+                slow.setdefault(key, []).append((longest_us, median_us, each.total_us.max))
                 evidence = times.setdefault(key, Evidence())
                 evidence.take(each.first_ns, connection[0])
                 evidence.last_ns = max(evidence.last_ns, each.last_ns)
         for (client, broker, api), connections in slow.items():
-            longest_us, median_us, _ = max(connections)
+            longest_us, median_us, total_us = max(connections, key=lambda each: each[:2])
             yield self.finding(
                 f"client {client_label(client)}, broker {broker}, {api}",
-                f"up to {duration(longest_us * 1000)}, median {duration(median_us * 1000)}, on "
+                f"up to {_both_times(total_us, longest_us)}, median {duration(median_us * 1000)}, on "
                 f"{many(len(connections), 'connection')}",
                 times[client, broker, api],
             )
@@ -1033,13 +1046,15 @@ _MIN_QUEUED = 10
 
 @summed
 class Queued(Summed):
-    """Produce requests of a connection: their number, those that waited long, the sum and the longest of all
-    waits, and when the first and the last was sent.
+    """Produce requests of a connection: their number, those that waited long, the longest wait, how long they
+    took in all, and the broker for them, and when the first and the last was sent.
     """
 
     count: int = total()
     waited: int = total()
     longest_us: int = largest()
+    total_us: Quantiles = merged(Quantiles)
+    service_us: Quantiles = merged(Quantiles)
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
 
@@ -1080,12 +1095,17 @@ class Queueing(Rule):
         queued_us = (parts.queued_us or 0) if parts is not None else 0
         kept = self.kept[facts.client, facts.exchange.connection.key]
         kept.add({bucket_of(queued_us): 1}, queued_us, 1, (facts.time_ns, facts.time_ns))
+        if (total_us := facts.exchange.total_us) is not None and facts.service_us is not None:
+            kept.total_us.add(total_us)
+            kept.service_us.add(facts.service_us)
 
     def feed_usual(self, usual: Usual) -> None:
         """Add requests that the core has counted."""
         kept = self.kept[usual.client, usual.connection.key]
         queued_us, noted = usual.queued_us, usual.noted
         kept.add(queued_us.buckets(), queued_us.max or 0, usual.exchanges, (noted.first_ns, noted.last_ns))
+        kept.total_us.merge(usual.total_us)
+        kept.service_us.merge(usual.service_us)
 
     def findings(self) -> Iterator[FindingRow]:
         """Producers with such connections."""
@@ -1097,11 +1117,13 @@ class Queueing(Rule):
                 evidence.take(each.first_ns, connection[0])
                 evidence.last_ns = max(evidence.last_ns, each.last_ns)
         for client, (queued, evidence) in clients.items():
+            (total_us,), (service_us,) = queued.total_us.at((0.5,)), queued.service_us.at((0.5,))
+            times = "" if service_us is None else f"; median of all {_both_times(total_us, service_us)}"
             yield self.finding(
                 f"client {client_label(client)}",
                 f"{queued.waited:,} of {many(queued.count, 'Produce request')} on "
                 f"{many(evidence.count, 'connection')} waited {_QUEUED_US // 1_000_000} s or more for the "
-                f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}",
+                f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}{times}",
                 evidence,
             )
 

@@ -20,6 +20,7 @@ COUNTS = (
         "answered",
         "unanswered",
         "no_answer",
+        "abandoned",
         "unacknowledged",
         "orphans",
         "request_bytes",
@@ -40,6 +41,9 @@ def same_row(row: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     same(row, other, COUNTS)
     spread = other["service_us"]
     assert (row["measured"], row["min_us"], row["max_us"]) == (spread["count"], spread["min"], spread["max"])
+    total_us = [row[f"total_{name}_us"] for name in ("p50", "p99", "max")]
+    assert total_us == [other["total_us"][name] for name in ("p50", "p99", "max")]
+    assert total_us.count(None) in (0, 3)
     assert row["waits"] == other["wait_us"]["count"]
     if spread["mean"] is not None:
         assert row["mean_us"] == pytest.approx(spread["mean"], abs=0.11)

@@ -32,7 +32,7 @@ def beats(broker: int, latency_ms: float, count: int = 30) -> Iterator[Facts]:
 def test_a_broker_that_is_slower_than_its_peers() -> None:
     (row,) = findings_of(SlowBroker, chain(beats(1, 2), beats(2, 3), beats(3, 40)))
     assert row.subject == "broker 10.0.1.3:9092, Heartbeat"
-    assert row.message.startswith("median 40.0ms in 30 exchanges")
+    assert row.message.startswith("median of 30 exchanges 40.0ms, of which the broker 40.0ms")
     assert row.message.endswith("3.00ms")
     assert row.evidence[0].startswith("c3/")
 
