@@ -1,10 +1,11 @@
-"""One fact has one number: in the verdict, on the first screen, in tables, JSON and rows of all samples."""
+"""One fact has one number: on the first screen, in tables, findings, JSON and rows of all samples."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,22 +14,49 @@ from samples.golden import captures, name_of
 from tests.cli.commands import run
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
+
+CAPTURES = [*captures(), *sorted(Path("tests/cluster").glob("*.pcap.zst"))]
+PARTS = ("--findings", "--groups", "--lag", "--transactions")
 
 
 def figure(text: str, what: str) -> int:
     """A number in a verdict; 0 if it is not there."""
     match = re.search(rf"([\d,]+) {what}", text)
-    return int(match[1].replace(",", "")) if match else 0
+    return number(match[1]) if match else 0
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def serious(row: dict[str, Any]) -> set[str]:
     return set(row["errors"] or ()) - set(row["expected_errors"])
 
 
-@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in captures()])
+def client_of(row: dict[str, Any]) -> str:
+    return str(row["client_id"] or row["client_ip"])
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *command: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(capsys, *map(str, command)).out.splitlines()]
+
+
+def items(page: Iterable[str], label: str) -> list[str]:
+    """The items of a block of the first screen."""
+    found, heading = [], ""
+    for line in page:
+        if not line:
+            break
+        heading = line[:12].strip() or heading
+        if heading == label:
+            found.append(line[12:])
+    return found
+
+
+@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
 def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [json.loads(line) for line in run(capsys, "read", "--json", str(capture)).out.splitlines()]
+    rows = rows_of(capsys, "read", "--json", capture)
     summary = json.loads(run(capsys, "summary", "--json", str(capture)).out)
     failed = [row for row in rows if serious(row)]
     outcomes = Counter(row["outcome"] for row in rows)
@@ -38,24 +66,127 @@ def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.Capture
         assert sum(each["exchanges"] for each in counted) == len(rows)
         assert sum(each["errors"] for each in counted) == len(failed)
         assert sum(each["no_answer"] for each in counted) == outcomes["unanswered"]
+        assert sum(each["abandoned"] for each in counted) == outcomes["abandoned"]
         assert sum(each["pending"] for each in counted) == outcomes["pending"]
         totals = sum(each["total_us"]["count"] for each in counted)
         assert totals == sum(row["total_us"] is not None for row in rows)
-    counts = Counter((error, row["api"]) for row in failed for error in serious(row))
-    listed: dict[tuple[str, str], list[int]] = {}
-    for each in summary["errors"]:
-        listed.setdefault((each["error"], each["api"]), []).append(each["count"] - each["expected"])
-    for (error, api), count in counts.items():
-        if api is not None:  # an exchange is in several rows if it has the error for several topics
-            assert max(listed[error, api]) <= count <= sum(listed[error, api])
-    assert {key for key, each in listed.items() if sum(each)} >= {key for key in counts if key[1]}
 
-    page = run(capsys, "summary", str(capture)).out
-    verdict = next((line for line in page.splitlines() if line.startswith("traffic ")), "")
+    screen = run(capsys, "summary", str(capture)).lines
+    (verdict,) = items(screen, "traffic")[:1] or [""]
+    checked = json.loads(run(capsys, "check", "--json", str(capture)).out)
     if rows and figure(verdict, "requests?"):
         assert figure(verdict, "requests?") == len(rows) - sum(row["kind"] == "orphan" for row in rows)
-        assert figure(verdict, "unanswered") == outcomes["unanswered"]
+        for name in ("unanswered", "abandoned", "pending"):
+            assert figure(verdict, name) == outcomes[name]
         assert figure(verdict, "with errors") == len(failed)
-    checked = run(capsys, "check", str(capture)).out
-    if figure(checked, "with errors"):
-        assert figure(checked, "with errors") == len(failed)
+        assert checked["health"]["message"] in verdict
+    assert checked["exchanges"]["total"] == len(rows)
+    kinds = {"no_answer": "unanswered", "abandoned": "abandoned", "pending": "pending"}
+    assert {name: checked["exchanges"][name] for name in kinds} == {
+        name: outcomes[value] for name, value in kinds.items()
+    }
+
+
+@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
+def test_errors_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(capsys, "read", "--json", capture)
+    summary = json.loads(run(capsys, "summary", "--json", str(capture)).out)
+    counts = Counter(
+        (error, row["api"], client_of(row)) for row in rows if row["api"] for error in serious(row)
+    )
+    listed: dict[tuple[str, str, str], list[int]] = {}
+    for each in summary["errors"]:
+        if each["api"] != "unknown" and (count := each["count"] - each["expected"]):
+            listed.setdefault((each["error"], each["api"], each["client"]), []).append(count)
+    assert listed.keys() == counts.keys()
+    for key, count in counts.items():  # an exchange is in several rows if it has the error for several topics
+        assert max(listed[key]) <= count <= sum(listed[key])
+
+    in_tables = {(each["count"] - each["expected"], each["error"], each["api"]) for each in summary["errors"]}
+    for line in items(run(capsys, "summary", str(capture)).lines, "errors"):
+        if match := re.match(r"([\d,]+) ([A-Z_0-9]+): ([^,]+)", line):
+            assert (number(match[1]), match[2], match[3]) in in_tables
+        else:
+            assert re.fullmatch(r"[\d,]+ more", line)
+
+
+@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
+def test_records_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exchanges = {
+        (row["connection"], row["number"]): row
+        for row in rows_of(capsys, "read", "--json", "--names", "whole", capture)
+    }
+    counts: dict[str, Counter[str]] = {}
+    for record in rows_of(capsys, "records", "--json", capture):
+        exchange = exchanges[record["connection"], record["number"]]
+        of_topic = counts.setdefault(record["topic"] or record["topic_id"], Counter())
+        request = exchange["request"] or {}
+        if record["control"] or record["error"]:
+            continue
+        if record["api"] == "Produce":
+            known = exchange["outcome"] in ("answered", "not_expected")
+            of_topic["produced_records" if known else "unknown_records"] += 1
+        elif (request.get("replica_state") or request).get("replica_id", -1) < 0:
+            of_topic["fetched_records"] += 1
+    topics = json.loads(run(capsys, "summary", "--json", str(capture)).out)["topics"] or []
+    assert {topic for topic, count in counts.items() if count} <= {each["topic"] for each in topics}
+    for each in topics:
+        counted = counts.get(each["topic"], Counter())
+        for name in ("produced_records", "fetched_records", "unknown_records"):
+            if each[name] is not None:  # of compressed message sets, the number is not in any header
+                assert (each["topic"], name, each[name]) == (each["topic"], name, counted[name])
+
+
+@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
+def test_groups_lag_and_findings_have_the_same_numbers(
+    capture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(capsys, "read", "--json", "--names", "whole", capture)
+    summary = json.loads(run(capsys, "summary", "--json", *PARTS, str(capture)).out)
+    screen = run(capsys, "summary", str(capture)).lines
+    lag: Counter[str] = Counter()
+    for each in summary["lag"]:
+        lag[each["name"]] += (each["lag"] or 0) if each["kind"] == "group" else 0
+
+    groups = {each["group"]: each for each in summary["group_history"]}
+    for line in items(screen, "groups"):
+        name = line.rpartition(": ")[0] if ": " not in line else line.split(": ")[0]
+        group = groups.get(name)
+        if group is not None:
+            assert figure(line, "rebalances?") == len(group["rebalances"])
+            assert figure(line, "storms?") == len(group["storms"])
+            if "committed lag" in line:
+                assert number(re.findall(r"committed lag ([\d,]+)", line)[0]) == lag[name]
+    commits: Counter[tuple[str, bool]] = Counter()
+    for row in rows:
+        if row["api"] in ("OffsetCommit", "TxnOffsetCommit") and row["response"] is not None:
+            for topic in row["response"].get("topics") or ():
+                for partition in topic["partitions"]:
+                    commits[row["group_id"], partition["error_code"] == 0] += 1
+    answered = {row["group_id"] for row in rows if row["api"] in ("OffsetCommit", "TxnOffsetCommit")}
+    for name in answered & groups.keys():
+        committed = groups[name]["committed"]
+        assert sum(each["commits"] for each in committed) == commits[name, True]
+
+    findings = summary["findings"]
+    assert [f"{each['rule']}: {each['message']}" for each in findings[:5]] == [
+        line.split(" ", 1)[1].rpartition(" (")[0].split(f" ({each['subject']}")[0]
+        for line, each in zip(items(screen, "findings"), findings[:5], strict=False)
+    ]
+    by_id = {f"{row['connection']}/{row['number']}" for row in rows}
+    for each in findings:
+        exchanges = [evidence for evidence in each["evidence"] if "/" in evidence]
+        assert by_id.issuperset(exchanges)
+        assert each["count"] >= len(each["evidence"])
+    denied = Counter(
+        (error, client_of(row)) for row in rows for error in serious(row) if "AUTHORIZATION_FAILED" in error
+    )
+    reported: Counter[tuple[str, str]] = Counter()
+    for each in findings:
+        if each["rule"] == "authorization-denied":
+            client = re.sub(r"^client (.*?)( as .*)?$", r"\1", each["subject"])
+            reported[each["message"].rpartition(": ")[2], client] += each["count"]
+    assert reported == denied
+    details = items(screen, "details")
+    for option, rows_shown in (("finding", findings), ("consumer-partition pair", summary["lag"])):
+        assert not details or figure(details[0], f"{option}s?") == len(rows_shown)
