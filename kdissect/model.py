@@ -516,6 +516,7 @@ class Exchange:
         is_held_up: of an unanswered request: whether the connection ended before the broker could respond,
             because not all bytes of the request had come, or had been acknowledged by its host (only known if
             TCP is analyzed), or because another response had begun.
+        is_behind: of those: whether another response had begun.
         produced_ns: when the batches in the response were produced, by topic as in the message, partition,
             base offset and base timestamp (ms); None if not determined (exchanges/end_to_end.py).
         copies: of batches in it, the exchange with another copy: where a batch was fetched although its
@@ -563,6 +564,7 @@ class Exchange:
     announced: int | None = None
     is_out_of_order: bool = False
     is_held_up: bool = False
+    is_behind: bool = False
     cluster_id: str | None = None
     ended_ns: int | None = None
     closed_by_client: bool | None = None

@@ -554,7 +554,8 @@ class KafkaConnection:
         if self._pairing is not None:
             assert self._client is not None
             responses, tcp = self._framings[1 - self._client], self._connection.tcp
-            if responses.synchronized and not responses.is_at_boundary:
+            is_behind = responses.synchronized and not responses.is_at_boundary
+            if is_behind:
                 self._pairing.hold_up(NEVER_NS)
             elif tcp is not None:
                 self._pairing.hold_up(tcp.unacknowledged(self._client))
@@ -568,7 +569,7 @@ class KafkaConnection:
             ]
             ended_ns, is_from_broker = min(fins, default=(None, None))
             for exchange in outstanding:
-                exchange.ended = ended
+                exchange.ended, exchange.is_behind = ended, is_behind
                 exchange.ended_ns = ended_ns
                 exchange.closed_by_client = None if is_from_broker is None else not is_from_broker
             if self._losses is not None and end.reason == "end" and not ended:

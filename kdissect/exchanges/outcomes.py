@@ -64,14 +64,15 @@ def outcome(exchange: Exchange) -> str | None:
 
 def _is_abandoned(exchange: Exchange) -> bool:
     """Whether no response was due when an end of the connection closed it in order. Other requests than those
-    that brokers hold are due at once: their ``timeout_ms`` is when the client stops waiting.
+    that brokers hold are due at once: their ``timeout_ms`` is when the client stops waiting. While the client
+    is still reading the response to an earlier one, nothing is due.
     """
     if exchange.closed_by_client is None or exchange.is_out_of_order:
         return False
     waited_ns = outstanding_ns(exchange)
     allowed_to_wait_ns = allowed_ns(exchange) if exchange.api in WAITING_APIS else 0
     if exchange.closed_by_client:
-        return waited_ns < allowed_to_wait_ns + GIVEN_UP_NS
+        return exchange.is_behind or waited_ns < allowed_to_wait_ns + GIVEN_UP_NS
     return exchange.api in LONG_POLLS and AT_ONCE_NS <= waited_ns <= allowed_to_wait_ns
 
 

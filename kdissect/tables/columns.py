@@ -323,9 +323,9 @@ EXCHANGE: tuple[Column, ...] = (
         outcome,
         "`answered`; `incomplete`: the response began but did not end before the connection or the capture "
         "did (`kind` is `answered`); `abandoned`: no response was due when the connection was closed in "
-        "order, because the client's FIN came first, within 1 s (of requests that brokers hold: after the "
-        "time that they allow), or the broker's during a long poll, within `max_wait_ms` but not within "
-        "100 ms; `unanswered`: no response, and the connection ended otherwise, or 30 s passed "
+        "order, because the client's FIN came first, within 1 s or while it received an earlier response "
+        "(of requests that brokers hold: after the time that they allow), or the broker's during a long poll, "
+        "within `max_wait_ms` but not within 100 ms; `unanswered`: no response, and the connection ended otherwise, or 30 s passed "
         "after the request's own timeout (`max_wait_ms`, `rebalance_timeout_ms` or `timeout_ms`), if it has "
         "one, or a later request was answered and bytes may be missing or correlation IDs repeat (otherwise "
         "the response can still come); `pending`: none of these before the capture ended; "

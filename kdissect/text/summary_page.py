@@ -124,7 +124,7 @@ _RANKING: dict[tuple[str | None, bool], str] = {
     **{("errors", of_load): "ERRORS" for of_load in (False, True)},
 }
 """Headings of the numbers by which rows are ranked, by order and whether they are about exchanges; otherwise
-COUNT, or BYTES of records."""
+EXCHANGES, or BYTES of records."""
 _SUMS = frozenset({"BYTES", "RECORDS"})
 """Only shown if they rank the rows; of exchanges instead of these:"""
 _SUMMANDS = frozenset({"REQUESTS", "RESPONSES"})
@@ -138,7 +138,7 @@ def ranked_views(
     total; and notes.
     """
     of_load = isinstance(rows[0], LoadRow)
-    usual = "COUNT" if of_load else "BYTES"
+    usual = "EXCHANGES" if of_load else "BYTES"
     by_heading = {view.heading: view for view in (*views, *([_BYTES_MOVED] if of_load else []))}
     heading = _RANKING.get((order, of_load), usual)
     if heading not in by_heading:
@@ -243,7 +243,7 @@ def _spread(name: str) -> tuple[View, ...]:
 
 
 _LOAD = (
-    View("COUNT", lambda row: f"{row.exchanges:,}", right=True, keep=True),
+    View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True, keep=True),
     View("RATE/s", lambda row: rate(row.per_second), right=True),
     View("REQUESTS", lambda row: size(row.request_bytes), right=True),
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
@@ -325,12 +325,12 @@ _VOLUME = (
     View("RECORDS", lambda row: f"{ranked(row, 'count'):,}", right=True),
     View("RECORDS IN", lambda row: number(row.produced_records), right=True, keep=True),
     View("BYTES IN", lambda row: size(row.produced_bytes), right=True, keep=True),
-    View("IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
-    View("PER BATCH", lambda row: _per_batch(row), right=True),
-    View("UNKNOWN IN", lambda row: nonzero(row.unknown_records or 0), right=True, is_rare=True),
+    View("BYTES IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
+    View("RECORDS/BATCH", lambda row: _per_batch(row), right=True),
+    View("UNKNOWN RECORDS", lambda row: nonzero(row.unknown_records or 0), right=True, is_rare=True),
     View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
     View("BYTES OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
-    View("OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
+    View("BYTES OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
     View("CODEC IN", lambda row: listed(list(row.compression)) or ABSENT),
     View("CODEC OUT", lambda row: listed(list(row.fetched_compression)) or ABSENT),
     View(
@@ -354,7 +354,7 @@ _PARTITIONS = (
     *_VOLUME,
 )
 _ERRORS = (
-    View("COUNT", lambda row: f"{row.count - row.expected or row.count:,}", right=True, keep=True),
+    View("EXCHANGES", lambda row: f"{row.count - row.expected or row.count:,}", right=True, keep=True),
     View(
         "EXPECTED",
         lambda row: nonzero(row.expected if row.expected < row.count else 0),
@@ -563,7 +563,7 @@ _USED = (
     View("VERSION", lambda row: str(row.version), right=True, keep=True),
     View("ADDED IN", lambda row: absent(row.since), right=True),
     View("REMOVED IN", lambda row: absent(row.removed), keep=True),
-    View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
+    View("EXCHANGES", lambda row: f"{row.count:,}", right=True, keep=True),
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example),
 )

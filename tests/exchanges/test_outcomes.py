@@ -143,7 +143,7 @@ def test_a_response_that_did_not_end(end: Any) -> None:
 
 
 def test_requests_after_one_whose_response_did_not_end() -> None:
-    talk = sent(BEAT[0]).client_sends(BEAT[1]).broker_sends(ANSWER[0][:9]).finish()
+    talk = sent(BEAT[0]).client_sends(BEAT[1]).broker_sends(ANSWER[0][:9]).waits(20).finish()
     assert [row[:2] for row in cut(talk)] == [("answered", "incomplete"), ("unanswered", "abandoned")]
     assert [each.is_held_up for each in dissect(talk.packets)] == [False, True]
 

@@ -23,7 +23,7 @@ def test_every_table_has_its_section(narrow: bool) -> None:
     page = list(sections(summary(), limit=3, narrow=narrow))
     assert [section.title for section in page] == [
         *("Capture", "APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"),
-        *("Over time", "Unanswered", "Errors", "Slowest exchanges", "Waits and delays", "Expected errors"),
+        *("Over time", "Errors", "Slowest exchanges", "Waits and delays", "Expected errors"),
     ]
     for section in page[1:]:
         assert 1 <= len(section.rows) <= 3
@@ -34,7 +34,7 @@ def test_the_cells_of_a_row() -> None:
     apis = next(section for section in sections(summary(), limit=None) if section.title == "APIs")
     names = [view.heading for view in apis.views]
     row = dict(zip(names, next(row for row in apis.rows if row[0] == "Fetch"), strict=True))
-    assert (row["VERSIONS"], row["COUNT"], row["N"], row["ERRORS"]) == ("12,16,18", "10", "1", "-")
+    assert (row["VERSIONS"], row["EXCHANGES"], row["N"], row["ERRORS"]) == ("12,16,18", "10", "1", "-")
 
 
 def test_waits_say_what_for_and_how_long() -> None:
@@ -58,12 +58,12 @@ def test_notes_are_about_columns_that_are_shown() -> None:
 @pytest.mark.parametrize(
     ("title", "order", "heading"),
     [
-        ("APIs", None, "COUNT"),
+        ("APIs", None, "EXCHANGES"),
         ("APIs", "bytes", "BYTES"),
         ("APIs", "service", "P95"),
         ("Clients", "errors", "ERRORS"),
         ("Clients", "throttle", "THROTTLED"),
-        ("Clients", "name", "COUNT"),
+        ("Clients", "name", "EXCHANGES"),
         ("Topics", None, "BYTES"),
         ("Topics", "count", "RECORDS"),
         ("Topics", "service", "P95"),
