@@ -26,6 +26,7 @@ from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
 from kdissect.spark.options import AUTO, CONNECTIONS, FAILFAST, FILES, NONE
+from kdissect.tables.whole import WHOLE_TABLES
 from kdissect.tls.keylog import read_key_logs, searchable
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _OPEN_BYTES = 4 * MIB
 _MIN_PARTS = 64
 """Files share a task only if there are more tasks than these otherwise."""
 _OPEN_FILES = 16
+_UNDIVIDED = frozenset({"topic_ids", *WHOLE_TABLES})
+"""Tables whose rows depend on several connections."""
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "topic_ids", "anomalies", "captures"})
 
 
@@ -278,8 +281,7 @@ def _in_order(files: Mapping[str, Candidate], options: SourceOptions) -> list[tu
 
 def _split(options: SourceOptions, size: int, count: int) -> str:
     if options.split != AUTO:
-        # a topic ID has one row, whichever connections it was learned from
-        return NONE if options.split == CONNECTIONS and options.table == "topic_ids" else options.split
+        return NONE if options.split == CONNECTIONS and options.table in _UNDIVIDED else options.split
     if options.table == "captures":
         return FILES
-    return NONE if count == 1 or size <= ALONE_BYTES or options.table == "topic_ids" else CONNECTIONS
+    return NONE if count == 1 or size <= ALONE_BYTES or options.table in _UNDIVIDED else CONNECTIONS

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, Endpoint
+    from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.stats.facts import Facts
     from kdissect.stats.usual import Usual
 
@@ -62,10 +62,13 @@ class ByCluster(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Count an exchange."""
-        exchange = facts.exchange
+        self.learn(facts.exchange)
+        self.of(facts.exchange.connection).feed(facts)
+
+    def learn(self, exchange: Exchange) -> None:
+        """Note the clusters that an exchange names."""
         if exchange.api_key in _NAMING:
             self._clusters.learn(exchange)
-        self.of(exchange.connection).feed(facts)
 
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted."""
