@@ -1,7 +1,7 @@
 """Exchanges -> rows of ``brokers`` and ``rebalances``, which are known when all of them were read.
 
-What is held merges, however a capture is divided: at most ``Limits.listeners`` brokers, and what a summary
-holds of groups.
+What is held merges, however a capture is divided: at most ``Limits.export_brokers`` brokers, and what a
+summary holds of groups.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Brokers(Summed):
     named: Bounded[tuple[int, str, int], Named] = merged()
 
     def __init__(self, limits: Limits) -> None:
-        self.named = Bounded(limits.listeners, Named)
+        self.named = Bounded(limits.export_brokers, Named)
 
     def take(self, exchange: Exchange) -> None:
         """Note the brokers that an exchange names."""
@@ -306,7 +306,7 @@ class WholeRows:
         parts = list(self.of_clusters.by_id().values())
         warnings = []
         if BROKERS.name in self._tables and any(part.brokers.named.other is not None for part in parts):
-            warnings.append("brokers: more than the limit listeners; later ones are not in the table")
+            warnings.append("brokers: more than the limit export_brokers; the others are not in the table")
         events = sum(part.groups.left_out for part in parts) if REBALANCES.name in self._tables else 0
         if events:
             warnings.append(
