@@ -55,7 +55,7 @@ EXCHANGES = "exchanges"
 
 _NOT_HERE = (
     "table", "split", "lookback", "filesPerTask", "pushdown", "maxFilesPerTrigger", "ring", "maxFileAge",
-    "includeLast", "recursiveFileLookup",
+    "includeLast", "recursiveFileLookup", "columnNameOfCorruptRecord",
 )  # fmt: skip
 """Options of the data source that have no meaning for several tables, or outside of streams."""
 
