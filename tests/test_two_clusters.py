@@ -76,19 +76,22 @@ def rows_of(summary: Run, cluster: str | None) -> Run:
     tables: Run = {
         name: summary[name] for name in ("topics", "partitions", "group_history", "lag", "findings")
     }
-    tables |= {name: rows for name, rows in (summary["transactions"] or {}).items() if isinstance(rows, list)}
+    for part in ("transactions", "versions"):
+        tables |= {name: rows for name, rows in (summary[part] or {}).items() if isinstance(rows, list)}
     result = {
         name: [row for row in rows if row["cluster_id"] == cluster] for name, rows in tables.items() if rows
     }
     for row in result.get("findings", ()):
         row["subject"] = row["subject"].removesuffix(f" of cluster {cluster}")
+    if "used" in result:  # by a broker, of controllers whose cluster nothing names
+        result["used"] = [row for row in result["used"] if row["client"] != "1"]
     for row in result.get("topics", ()):
         for name in [name for name in row if name.endswith("per_second")]:
             del row[name]  # over the time of the whole summary
     return result
 
 
-PARTED = [f"--{name}" for name in ("groups", "lag", "transactions", "findings")]
+PARTED = [f"--{name}" for name in ("groups", "lag", "transactions", "findings", "versions")]
 
 
 @pytest.mark.usefixtures("with_core_and_without")
@@ -101,6 +104,26 @@ def test_summary(lagging: tuple[Path, Path], names: str, jobs: int) -> None:
         assert rows_of(both, cluster) == alone
         assert max(row["lag_worst"] for row in alone["lag"]) == 958
     assert {row["cluster_id"] for row in both["lag"]} == {PROD, TEST}
+
+
+@pytest.mark.usefixtures("with_core_and_without")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_clients_and_errors(twins: Callable[[str], tuple[Path, Path]], jobs: int) -> None:
+    paths = twins("kafka-4-transactions")
+    both = document("-j", jobs, *paths)
+    for cluster, path in zip((PROD, TEST), paths, strict=True):
+        alone = document(path)
+        for table in ("clients", "errors"):
+            expected = [row for row in alone[table] if row["cluster_id"] == cluster]
+            found = [row for row in both[table] if row["cluster_id"] == cluster]
+            expected = [row for row in expected if row["client"] != "1"]  # of controllers, which name none
+            for row in (*expected, *found):
+                for name in [name for name in row if name.endswith("per_second")]:
+                    del row[name]
+            assert sorted(found, key=repr) == sorted(expected, key=repr) != []
+    page = say("summary", "--versions", *paths).out.decode()
+    assert PROD in page
+    assert TEST in page
 
 
 @pytest.mark.usefixtures("with_core_and_without")
