@@ -422,7 +422,8 @@ class Limits:
         32,
         "summaries",
         "Clusters, and brokers whose cluster is not known yet, whose topics, groups, producers and findings "
-        "are counted apart; those of all others are counted together. A platform has a few clusters.",
+        "are counted apart; those of all others are counted together. They share `summary_rows`. A platform "
+        "has a few clusters.",
     )
     summary_buckets: int = _bound(
         4096,

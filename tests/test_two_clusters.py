@@ -316,3 +316,23 @@ def test_parts_beyond_the_limit_are_counted_together() -> None:
         parts.of(connection(broker=broker))
     assert len(parts.parts) == 3
     assert None in parts.parts
+
+
+def test_parts_share_the_rows_of_a_table() -> None:
+    """However many clusters there are, a table of names has as many rows as with one."""
+    limits = Limits(summary_rows=4)
+    parts = ByCluster(partial(Groups, limits), limits)
+    for broker, names in (("10.0.0.1", "abc"), ("10.0.0.2", "def"), ("10.0.0.3", "g")):
+        groups = parts.of(connection(broker=broker)).groups
+        for name in names:
+            groups[name].seen += 1
+    assert sum(len(part.groups) for part in parts.parts.values()) == 4
+    assert sum(part.groups.other.seen for part in parts.parts.values() if part.groups.other) == 3
+    one, two, _ = parts.parts.values()
+    one.merge(two)
+    assert set(one.groups) == {"a", "b", "c", "d"}
+    one.groups["e"].seen += 1
+    assert "e" not in one.groups
+    one.groups.pop("a")
+    one.groups["e"].seen += 1
+    assert "e" in one.groups

@@ -99,7 +99,8 @@ def _plain(value: Any) -> Any:
     if issubclass(cls, tuple):
         return [name, [_plain(each) for each in value]]
     if cls is Bounded:
-        return [name, [_plain(vars(value)), _plain(dict(value))]]
+        attributes = {attribute: each for attribute, each in vars(value).items() if attribute != "_room"}
+        return [name, [_plain(attributes), _plain(dict(value))]]
     return [name, [[attribute, _plain(getattr(value, attribute))] for attribute in _attributes(value)]]
 
 
@@ -127,9 +128,10 @@ def _value(plain: Any) -> Any:
         return tuple.__new__(cls, map(_value, content))
     if cls is Bounded:
         attributes, items = map(_value, content)
-        table = Bounded[Any, Any].__new__(Bounded)
-        dict.update(table, items)
-        vars(table).update(attributes)
+        table = Bounded[Any, Any](attributes["_max_keys"], attributes["_make"])
+        table.other = attributes["other"]
+        for key, each in items.items():
+            table[key] = each
         return table
     result = object.__new__(cls)
     for attribute, each in content:

@@ -143,7 +143,8 @@ def test_workers_run_the_python_of_an_archive(tmp_path: Path) -> None:
     (packed / "site" / "kdissect").symlink_to(ROOT / "kdissect")
     python = packed / "bin" / "python"
     python.write_text(
-        f'#!/bin/sh\nPYTHONPATH=$(dirname "$0")/../site:$PYTHONPATH exec {sys.executable} -S "$@"\n'
+        f'#!/bin/sh\nhere=$(cd "$(dirname "$0")/.." && pwd)\n'
+        f'PYTHONPATH=$here/site:$PYTHONPATH exec {sys.executable} -S "$@"\n'
     )
     python.chmod(0o755)
     archive = tmp_path / "env.tgz"
