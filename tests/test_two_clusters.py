@@ -115,12 +115,12 @@ def test_clients_and_errors(twins: Callable[[str], tuple[Path, Path]], jobs: int
         alone = document(path)
         for table in ("clients", "errors"):
             expected = [row for row in alone[table] if row["cluster_id"] == cluster]
-            found = [row for row in both[table] if row["cluster_id"] == cluster]
+            shown = [row for row in both[table] if row["cluster_id"] == cluster]
             expected = [row for row in expected if row["client"] != "1"]  # of controllers, which name none
-            for row in (*expected, *found):
+            for row in (*expected, *shown):
                 for name in [name for name in row if name.endswith("per_second")]:
                     del row[name]
-            assert sorted(found, key=repr) == sorted(expected, key=repr) != []
+            assert sorted(shown, key=repr) == sorted(expected, key=repr) != []
     page = say("summary", "--versions", *paths).out.decode()
     assert PROD in page
     assert TEST in page

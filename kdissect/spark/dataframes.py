@@ -179,10 +179,10 @@ def _from_driver(
     for each in wholes:
         if whole is not None and each is not None:
             whole.merge(each)
-    made: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
+    by_name: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
     for name, batch in batches.close(read.sources, read.warnings):
-        made[name].append(batch)
-    tables = {name: pa.Table.from_batches(made[name], arrow.schema(columns[name])) for name in columns}
+        by_name[name].append(batch)
+    tables = {name: pa.Table.from_batches(by_name[name], arrow.schema(columns[name])) for name in columns}
     return tables, [] if whole is None else whole.left_out()
 
 

@@ -68,7 +68,7 @@ class Brokers(Summed):
                 each.rack = rack if each.rack is None else max(each.rack, rack)
 
 
-class BrokerRow(NamedTuple):
+class NamedBroker(NamedTuple):
     """A broker of a cluster."""
 
     cluster_id: str | None
@@ -119,7 +119,7 @@ BROKERS = Table(
 # --- rebalances ---------------------------------------------------------------------------------------------
 
 
-class RebalanceRow(NamedTuple):
+class GroupRebalance(NamedTuple):
     """A rebalance of a group."""
 
     cluster_id: str | None
@@ -127,7 +127,7 @@ class RebalanceRow(NamedTuple):
     rebalance: Rebalance
 
 
-def _causes(row: RebalanceRow) -> list[dict[str, Any]]:
+def _causes(row: GroupRebalance) -> list[dict[str, Any]]:
     return [
         {
             "cause": each.cause,
@@ -140,7 +140,7 @@ def _causes(row: RebalanceRow) -> list[dict[str, Any]]:
     ]
 
 
-def _duration_us(row: RebalanceRow) -> int | None:
+def _duration_us(row: GroupRebalance) -> int | None:
     each = row.rebalance
     return None if each.end_ns is None else each.end_ns // 1000 - each.start_ns // 1000
 
@@ -285,7 +285,7 @@ class WholeRows:
         by_id = self.of_clusters.by_id()
         if BROKERS.name in self._tables:
             brokers = [
-                BrokerRow(cluster, node_id, host, port, named)
+                NamedBroker(cluster, node_id, host, port, named)
                 for cluster, whole in by_id.items()
                 for (node_id, host, port), named in whole.brokers.named.items()
             ]
@@ -293,7 +293,7 @@ class WholeRows:
                 yield BROKERS.name, broker
         if REBALANCES.name in self._tables:
             rebalances = [
-                RebalanceRow(cluster, group, each)
+                GroupRebalance(cluster, group, each)
                 for cluster, whole in by_id.items()
                 for group, timeline in timelines(whole.groups)
                 for each in timeline
@@ -315,5 +315,5 @@ class WholeRows:
         return warnings
 
 
-def _by_start(row: RebalanceRow) -> tuple[int, str, str, int]:
+def _by_start(row: GroupRebalance) -> tuple[int, str, str, int]:
     return row.rebalance.start_ns, row.cluster_id or "", row.group_id, row.rebalance.generation_after

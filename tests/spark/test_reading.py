@@ -228,13 +228,13 @@ def test_damaged_captures_are_counted(tmp_path: Path, split: str) -> None:
     columns = ["api", "_corrupt", "cluster_id"]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        made = [row for batch in batches(requested, columns) for row in batch.to_pylist()]
+        read = [row for batch in batches(requested, columns) for row in batch.to_pylist()]
         plain = replace(requested, corrupt_column=None)
         undamaged = [row for batch in batches(plain, ["api"]) for row in batch.to_pylist()]
     assert sum(int(str(each.message).split(" damaged")[0]) for each in warned) == 2 * 3
-    assert all(list(row) == columns for row in made)
-    problems = sorted(row["_corrupt"] for row in made if row["_corrupt"] is not None)
+    assert all(list(row) == columns for row in read)
+    problems = sorted(row["_corrupt"] for row in read if row["_corrupt"] is not None)
     names = [Path(each.partition(": ")[0]).name for each in problems]
     assert names == ["b.pcap", "c.pcap", "d.pcap"]
-    assert all(row["api"] is None and row["cluster_id"] is None for row in made if row["_corrupt"])
-    assert [{"api": row["api"]} for row in made if row["_corrupt"] is None] == undamaged
+    assert all(row["api"] is None and row["cluster_id"] is None for row in read if row["_corrupt"])
+    assert [{"api": row["api"]} for row in read if row["_corrupt"] is None] == undamaged

@@ -33,10 +33,10 @@ def rows(
     exchanges: Sequence[Exchange], parts: int = 1, limits: Limits = DEFAULT
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of ``brokers``, from a number of parts that are merged; what is missing."""
-    made = [WholeRows(["brokers"], limits) for _ in range(parts)]
+    results = [WholeRows(["brokers"], limits) for _ in range(parts)]
     for number, each in enumerate(exchanges):
-        made[number % parts].feed(each)
-    first, *others = made
+        results[number % parts].feed(each)
+    first, *others = results
     for other in others:
         first.merge(other.of_clusters)
     columns = WHOLE_TABLES["brokers"].columns
@@ -68,15 +68,15 @@ def test_brokers(parts: int) -> None:
         metadata(3, (1, "kafka-9", None)),  # it has moved
         metadata(4, (1, "kafka-1", None), cluster="B"),
     ]
-    found, missing = rows(exchanges, parts)
+    shown, missing = rows(exchanges, parts)
     keys = "cluster_id", "node_id", "host", "port", "rack", "number"
-    assert [tuple(row[key] for key in keys) for row in found] == [
+    assert [tuple(row[key] for key in keys) for row in shown] == [
         ("A", 1, "kafka-1", 9092, "b", 1),
         ("A", 2, "kafka-2", 9092, None, 1),
         ("A", 1, "kafka-9", 9092, None, 3),
         ("B", 1, "kafka-1", 9092, None, 4),
     ]
-    assert [(row["time"], row["last_time"]) for row in found[:2]] == [
+    assert [(row["time"], row["last_time"]) for row in shown[:2]] == [
         (START_NS + first * SECOND_NS, START_NS + last * SECOND_NS) for first, last in ((1, 2), (1, 1))
     ]
     assert not missing
@@ -95,8 +95,8 @@ def test_a_broker_named_before_its_cluster_is_in_it() -> None:
 
 def test_brokers_are_limited() -> None:
     exchanges = [metadata(number, (number, "kafka", None)) for number in range(5)]
-    found, missing = rows(exchanges, limits=replace(DEFAULT, export_brokers=3))
-    assert [row["node_id"] for row in found] == [0, 1, 2]
+    shown, missing = rows(exchanges, limits=replace(DEFAULT, export_brokers=3))
+    assert [row["node_id"] for row in shown] == [0, 1, 2]
     assert missing == ["brokers: more than the limit export_brokers; the others are not in the table"]
 
 
@@ -137,7 +137,7 @@ def test_what_names_no_broker() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Rebalances: those of the summary, whoever made the rows.
+# Rebalances: those of the summary.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -185,15 +185,15 @@ def test_rebalances_are_those_of_the_summary(name: str, jobs: int, tmp_path: Pat
 @needs_core
 def test_members_are_alive_whether_the_core_or_python_saw_it(tmp_path: Path) -> None:
     """Heartbeats and commits of stable groups, which the core finishes."""
-    path, made = SAMPLES["kafka-4-storm"], []
+    path, results = SAMPLES["kafka-4-storm"], []
     assert native_row(12, 4) is not None  # Heartbeat
     for name, options in (("core", ()), ("python", ("--where", "number >= 0"))):
         tables = "exchanges,partitions,groups,brokers,rebalances"
         out = tmp_path / name
         say("export", "--format", "parquet", "-j", 1, "--tables", tables, "-o", out, *options, path)
-        made.append([parquet_rows(out / table, TABLES[table]) for table in WHOLE_TABLES])
-    assert made[0] == made[1]
-    assert any(cause["cause"] == "timeout" for row in made[0][1] for cause in row["causes"])
+        results.append([parquet_rows(out / table, TABLES[table]) for table in WHOLE_TABLES])
+    assert results[0] == results[1]
+    assert any(cause["cause"] == "timeout" for row in results[0][1] for cause in row["causes"])
 
 
 def test_events_beyond_the_limits_are_reported(tmp_path: Path) -> None:
