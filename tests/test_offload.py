@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
+    from kdissect.exchanges.offload import ConnectionState
     from kdissect.model import Closed, Segment
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
@@ -443,6 +444,46 @@ def outputs_of(path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
             assert main(["read", "-j", "1", str(path)]) in (0, 1)
         outputs.append(capfd.readouterr())
     return outputs
+
+
+def test_a_connection_comes_back_as_it_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the core gives back at once is what it was lent."""
+    states: list[ConnectionState] = []
+
+    class Returning:
+        """The core, from which each connection comes back once before it stays."""
+
+        shift = property(fset=lambda self, shift: setattr(self.core, "shift", shift))
+
+        def __init__(self, *arguments: Any) -> None:
+            self.core = native(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.core, name)
+
+        def lend(self, state: ConnectionState) -> bool:
+            assert self.core.lend(state)
+            back = self.core.recall(state.ordinal)
+            assert back is not None
+            assert comparable(back) == comparable(state)
+            states.append(state)
+            return bool(self.core.lend(back))
+
+    native = core.native.Offload
+    monkeypatch.setattr(core.native, "Offload", Returning)
+    packets = damaged(mixed(BUSY, Random(5)), Random(5))
+    facts(blocks_of(pcap(packets), tmp_path), is_observed=True)
+    assert any(each.kafka is not None and each.kafka.pairing.waiting for each in states)
+
+
+def comparable(state: ConnectionState) -> tuple[Any, ...]:
+    """A state whose outstanding requests may be other objects, and whose lists may be tuples."""
+    assert state.kafka is not None
+    pairing = state.kafka.pairing
+    waiting = [(each.correlation_id, each.request_frame, each.request_header) for each in pairing.waiting]
+    tcp = state.tcp._replace(segments=list(state.tcp.segments))
+    kafka = state.kafka._replace(pairing=pairing._replace(waiting=[]))
+    return state._replace(tcp=tcp, kafka=kafka), waiting
 
 
 def test_what_ends_with_a_connection_comes_after_what_it_completed(

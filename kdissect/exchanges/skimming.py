@@ -26,8 +26,7 @@ from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
 from kdissect.model import Closed, Data, Gap
 
 if TYPE_CHECKING:
-    from kdissect.exchanges.pairing import LentPairing
-    from kdissect.kafka.framing import PartialFrame
+    from kdissect.exchanges.kafka_connection import KafkaState
     from kdissect.model import Decrypted, Exchange, Prefaced, Retransmitted
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
@@ -164,7 +163,7 @@ class SkimmedConnection(KafkaConnection):
         """See ``KafkaConnection``."""
         return self._take_back() + super().shed(now_ns)
 
-    def lend(self, now_ns: int) -> tuple[LentPairing, list[PartialFrame]] | None:
+    def lend(self, now_ns: int) -> KafkaState | None:
         """See ``KafkaConnection``."""
         self._take_back()  # an exchange that this completes is not needed
         return super().lend(now_ns)

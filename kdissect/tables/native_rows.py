@@ -23,6 +23,7 @@ from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
+from kdissect.exchanges.memory import memory_form
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -262,7 +263,7 @@ def _form(
         log=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
-        split=splitters.form(),
+        memory=memory_form(splitters),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from kdissect.exchanges import offload
 from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.learned import ADVERTISING
-from kdissect.exchanges.offload import Offload
+from kdissect.exchanges.offload import ConnectionState, Offload
 from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES, Framing, PartialFrame
 from kdissect.limits import Limits
@@ -147,7 +147,7 @@ def test_one_connection_to_each_broker_is_closed(monkeypatch: pytest.MonkeyPatch
     closed = []
     plain = Offload._closed
 
-    def note(core: Offload, end: dict[str, Any]) -> Event:
+    def note(core: Offload, end: ConnectionState) -> Event:
         event = plain(core, end)
         closed.append(event[0].server)
         return event

@@ -21,9 +21,10 @@ pub mod raw;
 pub mod records;
 pub mod ring;
 pub mod row;
+pub mod state;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 33;
+const INTERFACE: u32 = 34;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {
