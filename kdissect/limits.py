@@ -602,8 +602,9 @@ class Limits:
         8 * MIB,
         "tables",
         "Bytes of a row group held in memory, for each of seven tables; above it, a smaller row group is "
-        "written, which takes Arrow several times as much.",
-        each=7,
+        "written, which takes Arrow several times as much. Also the bytes held for the footers of its open "
+        "files; above it, the file with the largest is finished.",
+        each=14,
         by=TABLES,
     )
     export_files: int = _bound(

@@ -203,7 +203,9 @@ def _json_array(values: list[bytes | None]) -> Any:
 
 
 def _cost(value: Any) -> int:
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):  # one character beyond U+FFFF makes all take four bytes
+        return _VALUE_COST + len(value) * (1 if value.isascii() else 4)
+    if isinstance(value, bytes):
         return _VALUE_COST + len(value)
     if isinstance(value, list):
         return _VALUE_COST + sum(map(_cost, value))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kdissect.tables.table_files import RowFile
 
 
+_CHUNK_BYTES = 1000
+"""What Arrow holds of a column of a row group until it writes the footer: measured with 50,000 of them."""
 _CODECS = {NONE: "none", GZ: "gzip", ZST: "zstd"}
 
 
@@ -95,10 +97,12 @@ class _ParquetFile:
             file, self._batch.schema, compression=codec, write_statistics=useful
         )
         self._max_rows = max_rows
+        self._chunk_bytes = _CHUNK_BYTES * sum(len(_paths(column.name, column.type)) for column in columns)
+        self.footer = 0
 
     @property
     def held(self) -> int:
-        """About how many bytes are not written yet."""
+        """About how many bytes of rows are not written yet."""
         return self._batch.held
 
     def share(self, batch: RowBatch) -> None:
@@ -129,6 +133,7 @@ class _ParquetFile:
         """Write a row group."""
         if self._batch.rows:
             self._writer.write_batch(self._batch.take())
+            self.footer += self._chunk_bytes
 
     def close(self) -> None:
         """Write the rest, and the footer."""

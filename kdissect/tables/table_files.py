@@ -312,13 +312,16 @@ class TableFiles:
         """Count rows added to a file, which held ``held`` bytes before."""
         target.rows += rows
         self.rows += rows
-        self._held += target.writer.held - held
+        grown = target.writer.held - held
+        self._held += grown
         if self._keys:
             self._open.move_to_end(key)
-        if self._held > self._limits.export_bytes:
+        if is_full := self._held > self._limits.export_bytes:
             self._flush()
         if target.counted.bytes >= self._rotate_bytes:
             self._finish(key)
+        if is_full or grown < 0:  # a row group was written
+            self._bound_footers()
         if self._shared is not None:
             self._counted = self._shared.rows
 
@@ -369,9 +372,23 @@ class TableFiles:
         return target
 
     def _flush(self) -> None:
-        for target in self._open.values():
+        """Write until half of the limit is held. The fullest files are written first: all at once would make
+        tiny row groups of rare partitions.
+        """
+        for target in sorted(self._open.values(), key=lambda each: each.writer.held, reverse=True):
+            held = target.writer.held
             target.writer.flush()
-        self._held = sum(target.writer.held for target in self._open.values())
+            self._held -= held - target.writer.held
+            if self._held <= self._limits.export_bytes // 2:
+                return
+
+    def _bound_footers(self) -> None:
+        """Finish the files with the largest footers, which are held until then, if these are too large."""
+        footers = {key: target.writer.footer for key, target in self._open.items()}
+        while sum(footers.values()) > self._limits.export_bytes:
+            largest = max(footers, key=footers.__getitem__)
+            del footers[largest]
+            self._finish(largest)
 
     def _finish(self, key: Key) -> None:
         target = self._open[key]
@@ -467,7 +484,11 @@ class RowFile(Protocol):
 
     @property
     def held(self) -> int:
-        """About how many bytes are not written yet."""
+        """About how many bytes of rows are not written yet."""
+
+    @property
+    def footer(self) -> int:
+        """About how many bytes are held for the end of the file; they grow with each row group."""
 
     def feed(self, row: Any) -> None:
         """Add a row."""
@@ -548,7 +569,7 @@ class JsonFormat:
 class JsonFile:
     """Lines, and their compressor; the same rows make the same bytes."""
 
-    held = 0  # the lines hold little
+    held = footer = 0  # the lines hold little
 
     def __init__(self, file: BinaryIO, columns: Sequence[Column], compression: str) -> None:
         self._packer: Any = None

@@ -37,7 +37,7 @@ SMALL = Limits(
     summary_rows=20, summary_buckets=20, summary_group_members=30, summary_group_partitions=30,
     summary_total_group_events=50, summary_group_listed=50, summary_total_transaction_events=50,
     fetch_session_partitions=40, topic_names=40, produced_batches=40, listeners=40, group_protocols=40,
-    total_watermarks=40, top_rows=20, top_partitions=40, connections=40,
+    total_watermarks=40, top_rows=20, top_partitions=40, connections=40, export_bytes=1 << 20,
 )  # fmt: skip
 TOLERANCE_KIB = 8 * 1024  # the longer capture is 30 or 60 MB longer
 MAX_KIB = 300_000_000 // 1024

@@ -155,6 +155,30 @@ def test_held_bytes_are_limited_for_all_files_together(tmp_path: Path) -> None:
     assert read.metadata.num_row_groups > 3
 
 
+def test_a_flush_leaves_small_partitions_until_they_are_large(tmp_path: Path) -> None:
+    limits = replace(DEFAULT, export_bytes=100_000)
+    output = table_files(tmp_path, TABLE, ParquetFormat("none", limits), partition_by=("api",), limits=limits)
+    for number in range(400):
+        output.feed({"n": number, "api": "rare" if number % 100 == 0 else "usual", "x": "x" * 1000})
+    output.close()
+    rare, usual = (parquet.read_metadata(next(tmp_path.glob(f"api={api}/*"))) for api in ("rare", "usual"))
+    assert (rare.num_row_groups, usual.num_row_groups) == (1, 5)  # the fifth at the end
+
+
+def test_footers_are_limited_for_all_files_together(tmp_path: Path) -> None:
+    """Each row group adds a description of its columns to what is written at the end of the file."""
+    limits = replace(DEFAULT, export_bytes=20_000, export_rows=2)
+    output = table_files(tmp_path, TABLE, ParquetFormat("none", limits), partition_by=("api",), limits=limits)
+    for number in range(400):
+        output.feed({"n": number, "api": "abc"[number % 3], "x": "x"})
+        assert sum(each.writer.footer for each in output._open.values()) <= 20_000
+    output.close()
+    groups = [parquet.read_metadata(tmp_path / file.path).num_row_groups for file in output.files]
+    assert len(groups) > 3
+    assert sum(groups) >= 200
+    assert max(groups) <= 10
+
+
 @pytest.mark.parametrize(
     ("rows", "held_bytes", "rotate_bytes"),
     [

@@ -168,7 +168,12 @@ impl Column {
 
     pub fn text(&mut self, text: &str) -> Result<usize, Odd> {
         self.bytes(text.as_bytes())?;
-        Ok(VALUE_COST + text.chars().count())
+        Ok(VALUE_COST
+            + if text.is_ascii() {
+                text.len()
+            } else {
+                4 * text.chars().count() // as Python holds it at most
+            })
     }
 
     /// A column of text takes UTF-8.
