@@ -658,10 +658,11 @@ def test_nothing_is_left_of_a_dissection(is_observed: bool, exchanges: int, tmp_
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: int) -> None:
-    """From now on that call of a method has the result that a panic gives, and no effect; what ``release``
+    """From now on that call of a method has the result that a panic gives, and no effect; what ``recall``
     gives back is lost.
     """
     plain = core.native.Offload
+    assert hasattr(plain, method)
 
     class Breaking:
         def __init__(self, *arguments: Any) -> None:
@@ -671,7 +672,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
             if name == method:
                 self._left -= 1
                 if not self._left:
-                    lost = self._core.release if name == "release" else lambda *_: None
+                    lost = self._core.recall if name == "recall" else lambda *_: None
                     return lambda *arguments: (lost(*arguments), result)[1]
             return getattr(self._core, name)
 
@@ -679,7 +680,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
 
 
 @pytest.mark.parametrize(
-    ("method", "result"), [("run", ([], 0, offload._BROKEN, 0, [])), ("admit", None)], ids=["run", "admit"]
+    ("method", "result"), [("run", ([], 0, offload._BROKEN, 0, [])), ("lend", False)], ids=["run", "lend"]
 )
 @pytest.mark.parametrize("call", [1, 3, 10])
 def test_a_panic_costs_only_speed(
@@ -697,7 +698,7 @@ def test_a_panic_that_loses_a_connection_ends_no_run(tmp_path: Path, monkeypatch
     every = len(list(Dissection(blocks)))
     for call in (1, 5):
         with monkeypatch.context() as broken:
-            breaking(broken, "release", None, call)
+            breaking(broken, "recall", None, call)
             assert every - 50 < len(list(Dissection(blocks))) <= every
 
 
