@@ -31,7 +31,7 @@ from typing import Any, Final, overload
 
 from typing_extensions import Buffer
 
-from kdissect.exchanges.offload import ConnectionState
+from kdissect.exchanges.lending import ConnectionState
 from kdissect.kafka.recordbatch import Record
 from kdissect.model import Exchange, Interface, PacketBlock
 from kdissect.net.connection import Connection
@@ -334,8 +334,8 @@ _Order = tuple[int, int]
 _Step = tuple[int, int | None, list[Any], ConnectionState | None]
 """Index of a packet, since when connections wait, exchanges, and the connection that ended."""
 
-class Offload:
-    """The connections that the core has, see exchanges/offload.py.
+class Lending:
+    """The connections that the core has, see exchanges/lending.py.
 
     Args:
         limits: ``frame_bytes``, ``pending_requests``, ``pending_bytes``, ``pending_age_ns``,

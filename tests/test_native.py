@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from kdissect import core
-from kdissect.exchanges import offload
+from kdissect.exchanges import lending
 from kdissect.exchanges.memory import MemoryForm
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
@@ -217,7 +217,7 @@ def test_the_stub_says_why_the_core_calls_python() -> None:
         for form, names in re.findall(r"``(\w+)\.([\w`, ]+?)``(?=: |, ``\w+\.)", line)
         for name in names.replace("``", "").split(", ")
     }
-    forms = (offload._Callbacks, *FORMS, MemoryForm)
+    forms = (lending._Callbacks, *FORMS, MemoryForm)
     callables = {
         f"{form.__name__}.{name}"
         for form in forms

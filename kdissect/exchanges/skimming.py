@@ -4,7 +4,7 @@ The first pass over captures needs no other exchanges. While a connection is pla
 version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
 the two are read, and the rest is skipped by its length. Anything else, and everything held back before it, is
 processed as usual. So the remaining exchanges are the same as without skimming, whatever happens. The native
-core skims the connections that it has in the same way (``is_needed`` in offload.py).
+core skims the connections that it has in the same way (``is_needed`` in lending.py).
 
 Holds what ``KafkaConnection`` holds, and up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response.
 """

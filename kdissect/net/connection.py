@@ -189,7 +189,8 @@ class TcpState(NamedTuple):
         streams: of client and broker.
         now_ns: as in ``Duplex``.
         analysis: ``TcpAnalysis.state``; None if it is not analyzed.
-        segments: SYN and SYN-ACK if the core has opened it, and the latest RST if there is any.
+        segments: SYN and SYN-ACK if the core has opened it, and the latest RST if there is any; at its end,
+            the SYN alone.
         reset_ns: as in ``Duplex``.
         due_ns: the deadline; None if it is not waiting.
         idle_ns: when it becomes idle, at the earliest, if the core has opened it.
@@ -208,8 +209,9 @@ class TcpState(NamedTuple):
     @property
     def ended(self) -> Ended:
         """The connection, whose end is final."""
-        one, two = (_numbers(each.first, each.next) for each in self.streams)
-        return Ended(self.ends, max(self.now_ns, self.due_ns or self.now_ns), (one, two))
+        one, two = self.streams
+        time_ns = self.now_ns if self.due_ns is None else max(self.now_ns, self.due_ns)
+        return Ended(self.ends, time_ns, (_numbers(one.first, one.next), _numbers(two.first, two.next)))
 
     @property
     def closed(self) -> Closed:

@@ -12,7 +12,7 @@ use crate::net::analysis::Analysis;
 use crate::net::packet::{segment, Segment, CONTROL, SYN};
 use crate::net::shard::Shard;
 
-/// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/offload.py.
+/// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/lending.py.
 const MAX_NS: u64 = 1 << 62;
 /// Most ends that are known to be no business of this stage.
 const FOREIGN_ENDS: usize = 65_536;

@@ -1,4 +1,4 @@
-//! `ConnectionState` of kdissect/exchanges/offload.py and its parts: named tuples in Python, structs here.
+//! `ConnectionState` of kdissect/exchanges/lending.py and its parts: named tuples in Python, structs here.
 //!
 //! The only place that knows how the state of a connection crosses the border. What each field means stands beside
 //! the class in Python.
@@ -46,7 +46,7 @@ macro_rules! named_tuples {
 }
 
 named_tuples! {
-    "kdissect.exchanges.offload": ConnectionState {
+    "kdissect.exchanges.lending": ConnectionState {
         ordinal: u64,
         duplex: Option<Object>,
         tcp: TcpState,

@@ -20,7 +20,7 @@ from kdissect import core, pipeline
 from kdissect.capture.reader import open_capture
 from kdissect.cli.main import main
 from kdissect.errors import CaptureError
-from kdissect.exchanges import offload
+from kdissect.exchanges import lending
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Exchange, PacketBlock
 from kdissect.net.analysis import TcpAnalysis
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
-    from kdissect.exchanges.offload import ConnectionState
+    from kdissect.exchanges.lending import ConnectionState
     from kdissect.model import Closed, Segment
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
@@ -199,7 +199,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def check(blocks: list[Any], **how: Any) -> int:
         completed = 0
-        plain = offload._learn
+        plain = lending._learn
 
         def learn(exchange: Exchange, ended_ns: int) -> None:
             nonlocal completed
@@ -207,7 +207,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
             plain(exchange, ended_ns)
 
         with monkeypatch.context() as counted:
-            counted.setattr(offload, "_learn", learn)
+            counted.setattr(lending, "_learn", learn)
             with_core = facts(blocks, **how)
         with without_core():
             pure = facts(blocks, **how)
@@ -469,8 +469,8 @@ def test_a_connection_comes_back_as_it_went(tmp_path: Path, monkeypatch: pytest.
             states.append(state)
             return bool(self.core.lend(back))
 
-    native = core.native.Offload
-    monkeypatch.setattr(core.native, "Offload", Returning)
+    native = core.native.Lending
+    monkeypatch.setattr(core.native, "Lending", Returning)
     packets = damaged(mixed(BUSY, Random(5)), Random(5))
     facts(blocks_of(pcap(packets), tmp_path), is_observed=True)
     assert any(each.kafka is not None and each.kafka.pairing.waiting for each in states)
@@ -661,7 +661,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
     """From now on that call of a method has the result that a panic gives, and no effect; what ``recall``
     gives back is lost.
     """
-    plain = core.native.Offload
+    plain = core.native.Lending
     assert hasattr(plain, method)
 
     class Breaking:
@@ -676,11 +676,11 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
                     return lambda *arguments: (lost(*arguments), result)[1]
             return getattr(self._core, name)
 
-    monkeypatch.setattr(core, "native", SimpleNamespace(**(vars(core.native) | {"Offload": Breaking})))
+    monkeypatch.setattr(core, "native", SimpleNamespace(**(vars(core.native) | {"Lending": Breaking})))
 
 
 @pytest.mark.parametrize(
-    ("method", "result"), [("run", ([], 0, offload._BROKEN, 0, [])), ("lend", False)], ids=["run", "lend"]
+    ("method", "result"), [("run", ([], 0, lending._BROKEN, 0, [])), ("lend", False)], ids=["run", "lend"]
 )
 @pytest.mark.parametrize("call", [1, 3, 10])
 def test_a_panic_costs_only_speed(

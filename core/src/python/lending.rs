@@ -1,4 +1,4 @@
-//! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/exchanges/offload.py.
+//! The class `kdissect._core.Lending`: a [`Stage`] for kdissect/exchanges/lending.py.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -184,7 +184,7 @@ enum At<'a, 'py> {
 }
 
 #[pyclass(module = "kdissect._core")]
-pub struct Offload {
+pub struct Lending {
     stage: Stage<Object>,
     links: Vec<Option<Link>>, // by slot
     interfaces: Vec<Object>,
@@ -211,7 +211,7 @@ pub struct Offload {
 /// Functions and classes of Python.
 #[derive(FromPyObject)]
 struct Callbacks {
-    /// What is usual, see offload.py.
+    /// What is usual, see lending.py.
     usual: Object,
     /// From a request to its [`Introduction`].
     introduction: Object,
@@ -310,7 +310,7 @@ impl Apis for Asking<'_, '_> {
 }
 
 #[pymethods]
-impl Offload {
+impl Lending {
     /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns`, `connection_idle_ns` and
     /// `reorder_window_ns` of the limits, and how far a RST may be from the next byte; functions and classes;
     /// and the kinds of exchanges: answered, unacknowledged, unanswered.
@@ -340,7 +340,7 @@ impl Offload {
         });
         stage.shard = python.shard.map(|(number, of)| Shard { number, of });
         stage.brokers = python.is_needed.as_ref().map(|_| HashSet::new());
-        Offload {
+        Lending {
             stage,
             links: Vec::new(),
             interfaces: Vec::new(),
@@ -636,7 +636,7 @@ impl Offload {
     }
 }
 
-impl Offload {
+impl Lending {
     /// The number that stands for an interface. None: there are too many, until all connections have gone.
     fn interface(&mut self, interface: &Bound<'_, PyAny>) -> Option<usize> {
         let address = interface.as_ptr() as usize;
@@ -1014,7 +1014,7 @@ impl Offload {
         let connection = self.stage.release(slot).ok_or_else(missing)?;
         let link = self.links.get_mut(slot).and_then(Option::take);
         let mut link = link.ok_or_else(missing)?;
-        let tcp = self.tcp_state(py, &link, &connection);
+        let tcp = self.tcp_state(py, &link, &connection, true);
         let records = connection.directions.each_ref().map(|each| {
             each.records.as_ref().map(|records| RecordState {
                 opener: None,
@@ -1070,7 +1070,7 @@ impl Offload {
         Ok(ConnectionState {
             ordinal,
             duplex: link.duplex(py),
-            tcp: self.tcp_state(py, link, connection),
+            tcp: self.tcp_state(py, link, connection, false),
             kafka: is_reported.then(kafka).transpose()?,
             records: None,
             taken: connection.taken,
@@ -1078,7 +1078,14 @@ impl Offload {
         })
     }
 
-    fn tcp_state(&self, py: Python<'_>, link: &Link, connection: &Connection<Object>) -> TcpState {
+    /// `goes_on`: with the segments after the SYN, which Python processes again.
+    fn tcp_state(
+        &self,
+        py: Python<'_>,
+        link: &Link,
+        connection: &Connection<Object>,
+        goes_on: bool,
+    ) -> TcpState {
         let bare = |sender: usize, bare: &Bare| BareSegment {
             sender,
             packet: bare.packet.number,
@@ -1092,10 +1099,15 @@ impl Offload {
         let mut segments = Vec::new();
         if let Some((syn, syn_ack)) = opening.and_then(|opening| opening.handshake.as_ref()) {
             segments.push(bare(CLIENT, syn));
-            segments.extend(syn_ack.as_ref().map(|each| bare(1 - CLIENT, each)));
+            segments.extend(
+                syn_ack
+                    .as_ref()
+                    .filter(|_| goes_on)
+                    .map(|each| bare(1 - CLIENT, each)),
+            );
         }
         let reset = opening.and_then(|opening| opening.reset.as_ref());
-        segments.extend(reset.map(|(_, side, each)| bare(*side, each)));
+        segments.extend(reset.filter(|_| goes_on).map(|(_, side, each)| bare(*side, each)));
         let [client, broker] = connection.directions.each_ref().map(|each| StreamState {
             first: opening.map(|_| each.first),
             next: each.next,

@@ -10,8 +10,8 @@ that Python has opened is lent to it once it is recognized as Kafka, nothing is 
 directions were seen; it may end there too. The core takes the packets of a connection until one is unusual:
 lost, late or repeated in part; a frame or header that does not fit; SASL; a response that does not answer the
 oldest request. It stops before that packet, which has had no effect. The connection is recalled: its state
-goes into the objects here, which are made if the core has opened it, and the packet takes its usual way.
-Packets that belong to none of the core's connections take it in runs.
+goes into the objects here, which are made if the core has opened it, and Python processes the packet. It also
+processes the packets of all other connections, several at a time.
 
 Holds nothing; what the core holds for connections counts as theirs.
 """
@@ -136,7 +136,7 @@ class _Callbacks(NamedTuple):
             it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
         shard: number of the shard of connections to take, and of shards; None: there is only one.
-        is_needed: see ``Offload``.
+        is_needed: see ``Lending``.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
         new: ``tuple.__new__``.
     """
@@ -153,7 +153,7 @@ class _Callbacks(NamedTuple):
     new: Callable[..., Any] = tuple.__new__
 
 
-class Offload:
+class Lending:
     """Takes blocks of packets in place of ``Connections``.
 
     Args:
@@ -215,7 +215,7 @@ class Offload:
             is_needed,
             partial(_info, connections.ids, cluster_of),
         )
-        self._core = core.native.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
+        self._core = core.native.Lending(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
@@ -623,8 +623,8 @@ def _decode_produce(exchange: Exchange) -> None:
 @cache
 def _usual(api_key: int, api_version: int) -> tuple[str | None, bool, int] | None:
     """What the core must know about requests of this API and version: name; whether the header has tags; and
-    for Produce, what comes before ``acks`` (0: nothing, 1: a string, 2: a compact string). None: they are not
-    its business.
+    for Produce, what comes before ``acks`` (0: nothing, 1: a string, 2: a compact string). None: such
+    requests are left to Python.
     """
     is_possible = 0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION
     if not is_possible or is_vendor_key(api_key) or api_key in IDENTIFYING_APIS - {API_VERSIONS}:
