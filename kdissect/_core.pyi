@@ -22,18 +22,18 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowForm.capture``: the name of a capture belongs to Python's interface.
 * ``RowForm.expected``: rules about errors depend on what a connection did before, in Python too.
 * ``ConnectionForm.take``, ``TallyForm.take``: give counts to the parts of a summary.
-* ``TallyForm.session``, ``set_session``: the fetch sessions of a connection, which Python continues.
-* ``SplitForm.pace``, ``watermarks``, ``set_pace``: what the next latency depends on, which Python continues.
+* ``MemoryForm.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from typing import Any, Final, TypedDict, overload
+from typing import Any, Final, overload
 
 from typing_extensions import Buffer
 
+from kdissect.exchanges.lending import ConnectionState
 from kdissect.kafka.recordbatch import Record
-from kdissect.model import ConnectionInfo, Exchange, Interface, PacketBlock
+from kdissect.model import Exchange, Interface, PacketBlock
 from kdissect.net.connection import Connection
 from kdissect.net.duplex import Duplex
 from kdissect.sinks.lines import LineForm
@@ -331,46 +331,11 @@ class MergedText:
 # Connections
 
 _Order = tuple[int, int]
-_Identity = tuple[str | None, str | None, str | None, str | None]
-_Partial = tuple[bytes, bytes, int, int, int, tuple[int, int, Interface] | None]
-_Bare = tuple[int, int, Interface, int, int, int]
-
-class _Closed(TypedDict):
-    """A connection that has ended in the core."""
-
-    connection: Connection | None
-    info: ConnectionInfo
-    syn: _Bare | None
-    first_id: int
-    is_reset: bool
-    closed_ns: int
-    last_ns: int
-    completed: int
-    repeated_bytes: list[int]
-    analysis: bytes | None
-
-class _Released(TypedDict):
-    """The state of a connection that goes back to Python, see ``Offload.recall``."""
-
-    duplex: Duplex | None
-    info: ConnectionInfo
-    software: list[str | None]
-    opening: tuple[bytes, list[tuple[int, _Bare]], int | None, int | None, bool, int | None, int]
-    streams: list[tuple[int, int | None, int | None, bool, int]]
-    clocks: tuple[int, int]
-    pairing: tuple[int, int | None, int, list[Any], list[tuple[int, int, int]]]
-    partial: list[_Partial]
-    taken: int
-    has_retransmissions: bool
-    latest: _Order | None
-    records: list[tuple[bytes, list[int]]] | None
-    analysis: bytes | None
-
-_Step = tuple[int, int | None, list[Any], _Closed | None]
+_Step = tuple[int, int | None, list[Any], ConnectionState | None]
 """Index of a packet, since when connections wait, exchanges, and the connection that ended."""
 
-class Offload:
-    """The connections that the core has, see exchanges/offload.py.
+class Lending:
+    """The connections that the core has, see exchanges/lending.py.
 
     Args:
         limits: ``frame_bytes``, ``pending_requests``, ``pending_bytes``, ``pending_age_ns``,
@@ -441,19 +406,7 @@ class Offload:
     def tick(self, time_ns: int) -> list[int]:
         """Let time pass. Returns the connections that Python must take."""
 
-    def ended(
-        self, before: _Order
-    ) -> list[
-        tuple[
-            int,
-            bytes,
-            int,
-            tuple[tuple[int, int], tuple[int, int]],
-            Duplex | None,
-            _Closed | None,
-            int | None,
-        ]
-    ]:
+    def ended(self, before: _Order) -> list[ConnectionState]:
         """Connections whose end became final before a time and number."""
 
     @property
@@ -466,19 +419,11 @@ class Offload:
     def has(self, ordinal: int) -> bool:
         """Whether a connection is here."""
 
-    def admit(
-        self,
-        link: tuple[int, Duplex, Connection, ConnectionInfo, _Identity],
-        ends: tuple[bytes, bytes, list[int] | None],
-        streams: list[tuple[int, int | None, Any, tuple[Any, bytes] | None]],
-        clocks: tuple[int, int],
-        pairing: tuple[int, int | None, int, list[Any], list[tuple[int, int, int]]],
-        analysis: tuple[bytes, int] | None,
-    ) -> bool:
-        """Lend a connection. False: the core is broken."""
+    def lend(self, state: ConnectionState) -> bool:
+        """Take a connection. False: the core is broken."""
 
-    def release(self, ordinal: int) -> _Released | None:
-        """Recall a connection. None: the core is broken, and it is lost."""
+    def recall(self, ordinal: int) -> ConnectionState | None:
+        """Give a connection back. None: the core is broken, and it is lost."""
 
     def ignore(self, ends: bytes) -> None:
         """No connection between these ends will be lent, until ``readmit``."""

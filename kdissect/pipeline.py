@@ -40,7 +40,7 @@ from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import Splitters
 from kdissect.exchanges.learned import LearnedFacts, Listeners
-from kdissect.exchanges.offload import Finishing, Offload
+from kdissect.exchanges.lending import Finishing, Lending
 from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
@@ -224,7 +224,7 @@ class Dissection:
         self._by_request: ByRequest | None = None
         self._describe: Describe | None = None
         self._finishing: Finishing | None = None
-        self._queue: Offload | None = None
+        self._queue: Lending | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
@@ -366,7 +366,7 @@ class Dissection:
         """The bytes of connections in order, with TLS decrypted, instead of the exchanges in them."""
         return self._streams(self._connections)
 
-    def _streams(self, stage: Connections | Offload) -> Iterator[list[Event]]:
+    def _streams(self, stage: Connections | Lending) -> Iterator[list[Event]]:
         return iter(self._plaintext(chain(self._events(stage), self._last_events())))
 
     def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
@@ -450,7 +450,7 @@ class Dissection:
                 return True
         return False
 
-    def _events(self, stage: Connections | Offload) -> Iterator[list[Event]]:
+    def _events(self, stage: Connections | Lending) -> Iterator[list[Event]]:
         """Events on connections, packet by packet.
 
         Deadlines are checked after every ``_TICK_PACKETS`` packets, as of the earliest of their times less
@@ -536,7 +536,7 @@ class Dissection:
         """Packets and idle ticks so far."""
         return self.counts["packets"] + self._idle_ticks
 
-    def _stage(self) -> Connections | Offload:
+    def _stage(self) -> Connections | Lending:
         """What turns packets into events: with the native core, unless something here needs every packet."""
         connections = self._connections
         if (
@@ -546,7 +546,7 @@ class Dissection:
             or self._watcher is not None
         ):
             return connections
-        offload = Offload(
+        lending = Lending(
             connections,
             self._kafka_connections,
             self._open,
@@ -559,8 +559,8 @@ class Dissection:
             cluster_of=self._cluster_of,
         )
         if self._finishing is not None and self._finishing.ordering is not None:
-            self._queue = offload
-        return offload
+            self._queue = lending
+        return lending
 
     def _may_open(self, ends: bytes) -> bool:
         """Whether a SYN opens a connection that is not excluded, and whose client has no port of Kafka."""

@@ -29,7 +29,7 @@ from tests.captures import pcap
 from tests.hostile_traffic import hostile
 from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
-from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
+from tests.test_lending import BUSY, SAMPLES, Timed, damaged, mixed, timed
 from tests.usual_traffic import usual_traffic
 
 LEARN, END_TO_END = "learn", "--end-to-end"

@@ -250,6 +250,44 @@ def test_one_run_has_two_places() -> None:
 # --- README -------------------------------------------------------------------------------------------------
 
 
+def test_the_state_of_a_connection_crosses_as_one() -> None:
+    """Five protocols did, with tuples of up to ten places. Now each part is a class with named fields in both
+    languages, and of one whole: what packets leave behind. What exchanges leave behind is of another time.
+    """
+    states = {
+        node.name: {each for field in node.body for each in names_in(field)}
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and re.fullmatch(r"[A-Z]\w+State", node.name)
+        and is_named_tuple(node)
+    }
+    parts = {part for name, fields in states.items() for part in fields & states.keys() - {name}}
+    assert states.keys() - parts == {"ConnectionState", "MemoryState"}
+    assert len(parts) >= 5
+
+    texts = house.rust_texts_of(ROOT)
+    crossing = set(re.findall(r'^    "[\w.]+": (\w+)', texts["python::state"], re.MULTILINE))
+    assert states.keys() <= crossing
+    for name, text in texts.items():
+        if name != "python::state":
+            assert not re.search(r"derive\([^)]*IntoPyObject", text), name
+    stub = (ROOT / "kdissect" / "_core.pyi").read_text(encoding="utf-8")
+    assert "TypedDict" not in stub
+    assert set(re.findall(r"def (\w+)\([^)]*\) -> [^:]*ConnectionState|state: ConnectionState", stub)) >= {
+        "ended",
+        "recall",
+    }
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def is_named_tuple(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases)
+
+
 def test_readme_shows_first_what_kdissect_prints() -> None:
     """Its rows are those of a terminal: a shorter time and fewer columns than in a pipe, but the same
     words."""

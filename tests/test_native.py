@@ -10,14 +10,15 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from kdissect import core
-from kdissect.exchanges import offload
-from kdissect.exchanges.latency import SplitForm
+from kdissect.exchanges import lending
+from kdissect.exchanges.memory import MemoryForm
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.compiler import decoder, generated_decoder, native_decoder
@@ -181,6 +182,17 @@ def test_the_stub_names_what_is_in_the_core() -> None:
             assert names_in(node.body) == {name for name in dir(kind) if not name.startswith("_")}, node.name
 
 
+def test_named_tuples_have_the_same_fields_in_both_languages() -> None:
+    text = (Path(core.__file__).parent.parent / "core" / "src" / "python" / "state.rs").read_text("utf-8")
+    crossing = re.findall(
+        r'^    "([\w.]+)": (\w+)(?: as "(\w+)")? \{(.*?)^    \}', text, re.MULTILINE | re.DOTALL
+    )
+    assert len(crossing) >= 10
+    for module, name, other_name, fields in crossing:
+        kind = getattr(import_module(module), other_name or name)
+        assert tuple(re.findall(r"^ *(\w+):", fields, re.MULTILINE)) == kind._fields
+
+
 def names_in(body: list[ast.stmt]) -> set[str]:
     """What statements define, without what is private."""
     functions = {each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
@@ -205,7 +217,7 @@ def test_the_stub_says_why_the_core_calls_python() -> None:
         for form, names in re.findall(r"``(\w+)\.([\w`, ]+?)``(?=: |, ``\w+\.)", line)
         for name in names.replace("``", "").split(", ")
     }
-    forms = (offload._Callbacks, *FORMS, SplitForm)
+    forms = (lending._Callbacks, *FORMS, MemoryForm)
     callables = {
         f"{form.__name__}.{name}"
         for form in forms

@@ -17,9 +17,10 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.names import entries, kept
+from kdissect.phrases import TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kdissect.exchanges.touched import Touched
     from kdissect.kafka.records import RecordData
@@ -75,6 +76,7 @@ class FetchSessions:
 
     def __init__(self, limits: Limits) -> None:
         self._sessions: OrderedDict[_SessionKey, _Session] = OrderedDict()
+        self._ids: dict[ConnectionKey, set[int]] = {}  # of the sessions of each connection
         self._max_partitions = limits.fetch_session_partitions
         self._partitions = 0
 
@@ -119,21 +121,41 @@ class FetchSessions:
             self._keep((connection, assigned_id), session)
         return list(session.values())
 
-    def positions(self, connection: ConnectionKey, session_id: int) -> list[Position]:
-        """The positions before the next Fetch of a session, which the native core then counts."""
-        return list(self._sessions.get((connection, session_id), {}).values())
+    def lend(self, connection: ConnectionKey) -> dict[int, list[Position] | None]:
+        """The positions before the next Fetch of a connection, see ``MemoryState``. None: a topic has no
+        name, and may get one.
+        """
+        lent: dict[int, list[Position] | None] = {}
+        for session_id in self._ids.get(connection, ()):
+            positions = list(self._sessions[connection, session_id].values())
+            is_nameless = any(isinstance(position.topic, TopicId) for position in positions)
+            lent[session_id] = None if is_nameless else positions
+        return lent
 
-    def resume(self, connection: ConnectionKey, session_id: int, positions: list[Position]) -> None:
-        """Go on with the positions after the last Fetch that the core has seen; none: the session is over."""
+    def restore(self, connection: ConnectionKey, session_id: int, positions: Iterable[Position]) -> None:
+        """Continue with the positions after the last Fetch that the core has seen; none: the session is
+        over.
+        """
         self._take(connection, session_id)
-        if positions:
-            session = {(position.topic, position.partition): position for position in positions}
+        session = {(position.topic, position.partition): position for position in positions}
+        if session:
             self._store((connection, session_id), session)
 
     def _take(self, connection: ConnectionKey, session_id: int) -> _Session:
-        session = self._sessions.pop((connection, session_id), {})
-        self._partitions -= _entries(session)
+        session = self._sessions.pop((connection, session_id), None)
+        if session is None:
+            return {}
+        self._forget((connection, session_id), session)
         return session
+
+    def _forget(self, key: _SessionKey, session: _Session) -> None:
+        """Account for a session that was removed."""
+        connection, session_id = key
+        self._partitions -= _entries(session)
+        ids = self._ids[connection]
+        ids.discard(session_id)
+        if not ids:
+            del self._ids[connection]
 
     def _keep(self, key: _SessionKey, session: _Session) -> None:
         """Remember the positions of a session, without what the last response returned."""
@@ -148,10 +170,10 @@ class FetchSessions:
     def _store(self, key: _SessionKey, session: _Session) -> None:
         self._take(*key)
         self._sessions[key] = session
+        self._ids.setdefault(key[0], set()).add(key[1])
         self._partitions += _entries(session)
         while self._partitions > self._max_partitions and self._sessions:
-            _, oldest = self._sessions.popitem(last=False)
-            self._partitions -= _entries(oldest)
+            self._forget(*self._sessions.popitem(last=False))
 
 
 def _entries(session: _Session) -> int:

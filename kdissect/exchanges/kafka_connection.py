@@ -17,7 +17,7 @@ import binascii
 from collections import Counter
 from functools import lru_cache, partial
 from struct import Struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError
 from kdissect.exchanges.outcomes import PATIENCE_NS, exceeded_settings
@@ -52,15 +52,12 @@ from kdissect.tls.handshake import Hellos
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kdissect.exchanges.pairing import LentPairing
+    from kdissect.exchanges.pairing import PairingState
     from kdissect.kafka.framing import CutFrame, PartialFrame
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
     from kdissect.model import Body, Closed, Endpoint, Retransmitted, TlsSession
     from kdissect.net.connection import Connection
-
-    RestoredPairing = tuple[int, int | None, int, list[Exchange], list[tuple[int, int, int]], bool]
-    """``LentPairing`` without its first."""
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -429,6 +426,24 @@ _GAP_COUNTS = {"lost": "kafka_gaps", "undelivered": "kafka_undelivered_gaps"}  #
 _ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
 
 
+class KafkaState(NamedTuple):
+    """A connection that is Kafka, as it goes to the native core and comes back.
+
+    Attributes:
+        info: what its exchanges share.
+        last_ns: as in ``KafkaConnection``.
+        is_answered: whether the broker has sent any bytes.
+        pairing: of its messages.
+        partial: the frames of client and broker that have begun.
+    """
+
+    info: ConnectionInfo
+    last_ns: int
+    is_answered: bool
+    pairing: PairingState
+    partial: tuple[PartialFrame, PartialFrame]
+
+
 class KafkaConnection:
     """The state of one connection.
 
@@ -622,9 +637,9 @@ class KafkaConnection:
             )
         )
 
-    def lend(self, now_ns: int) -> tuple[LentPairing, list[PartialFrame]] | None:
-        """Pairing and partial frames (the client's first), for the native core to continue. None unless the
-        connection is Kafka, and nothing about it is unusual or unknown.
+    def lend(self, now_ns: int) -> KafkaState | None:
+        """The state, for the native core to continue. None unless the connection is Kafka, and nothing about
+        it is unusual or unknown.
         """
         if (
             self._pairing is None
@@ -641,27 +656,24 @@ class KafkaConnection:
             )
         ):
             return None
-        partial = [self._framings[side].lend() for side in (self._client, 1 - self._client)]
-        if None in partial or (pairing := self._pairing.lend(now_ns)) is None:
+        one, two = (self._framings[side].lend() for side in (self._client, 1 - self._client))
+        if one is None or two is None or (pairing := self._pairing.lend(now_ns)) is None:
             return None
-        return pairing, cast("list[PartialFrame]", partial)
+        return KafkaState(self._pairing.info, self.last_ns, all(self._seen), pairing, (one, two))
 
-    def resume(self, client: int, info: ConnectionInfo, first_id: int, *, is_answered: bool) -> None:
-        """Continue a connection that the native core has recognized by its first request. ``restore`` must
-        follow.
-        """
-        self._recognized(client, info)
-        self._seen[client], self._seen[1 - client] = True, is_answered
-        assert self._pairing is not None
-        self._pairing.first_id = first_id
+    def resume(self, client: int, state: KafkaState) -> None:
+        """Continue a connection that the native core has recognized by its first request."""
+        self._recognized(client, state.info)
+        self._seen[client], self._seen[1 - client] = True, state.is_answered
+        self.restore(state)
 
-    def restore(self, pairing: RestoredPairing, partial: Sequence[PartialFrame]) -> None:
-        """Continue from the state that the native core has reached; see ``lend`` and ``Pairing.restore``."""
+    def restore(self, state: KafkaState) -> None:
+        """Continue from the state that the native core has reached."""
         assert self._pairing is not None
         assert self._client is not None
-        self._pairing.restore(*pairing)
-        self._item_ns = self.last_ns
-        for side, each in zip((self._client, 1 - self._client), partial, strict=True):
+        self._pairing.restore(state.pairing)
+        self.last_ns = self._item_ns = state.last_ns
+        for side, each in zip((self._client, 1 - self._client), state.partial, strict=True):
             if self._seen[side]:
                 self._framings[side].restore(each)
             self._connection.expect(side, 0)

@@ -38,7 +38,7 @@ from kdissect.names import ENTRY_BYTES, entries, kept
 from kdissect.net.duplex import NEVER_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kdissect.limits import Limits
     from kdissect.model import Body, ConnectionInfo, Exchange
@@ -46,8 +46,15 @@ if TYPE_CHECKING:
 _Partition = tuple[str | None, int | None]
 """A topic's name or ID, as on the wire, and a partition."""
 
-Watermark = tuple[str | None, int | None, int, int]
-"""A partition, its high watermark and its last stable offset."""
+
+class Watermark(NamedTuple):
+    """A partition, its high watermark and its last stable offset."""
+
+    topic: str
+    partition: int
+    high_watermark: int
+    last_stable: int
+
 
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, SHARE_FETCH = 0, 1, 11, 14, 78
 FETCHES = frozenset({FETCH, SHARE_FETCH})
@@ -64,34 +71,16 @@ _MS_NS = 1_000_000
 _LOG_OVERHEAD = 12  # offset and size, which the size of a batch does not count
 
 
-class SplitForm(NamedTuple):
-    """What the native core must know to split latencies of usual exchanges itself: with no anomaly, nothing
-    retransmitted, no throttle time, and no API that identifies the client.
-
-    Attributes:
-        pace: from a connection to what the parts of its next latency depend on: last byte of the previous
-            response (None: unknown), and by when the broker reads again.
-        watermarks: from a connection to those that it has seen, the least recently reported first.
-        set_pace: goes on after the last exchange that the core has split. It takes the connection; the last
-            byte of the response; and all watermarks if they may have changed, each with topic, partition, and
-            high watermark and last stable offset together.
-        max_watermarks, max_total_watermarks: of a connection, and of all.
-    """
-
-    pace: Callable[[ConnectionInfo], tuple[int | None, int]]
-    watermarks: Callable[[ConnectionInfo], list[Watermark]]
-    set_pace: Callable[[ConnectionInfo, int, list[tuple[str, int, list[int]]] | None], None]
-    max_watermarks: int
-    max_total_watermarks: int
-
-
 class Splitters:
     """Splits the latencies of all connections, and limits their watermarks together: the connections that
     have fetched least recently lose theirs.
+
+    Attributes:
+        limits: to respect.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._held_by: dict[_Splitter, int] = {}  # entries of their watermarks, the least recent first
         self._held = 0
 
@@ -100,27 +89,27 @@ class Splitters:
         splitter: _Splitter = exchange.connection.splitter or self._of(exchange.connection)
         splitter.feed(exchange)
 
-    def form(self) -> SplitForm:
-        """How the native core splits latencies."""
-        return SplitForm(
-            pace=lambda info: self._of(info).pace,
-            watermarks=lambda info: self._of(info).all_watermarks,
-            set_pace=lambda info, *state: self._of(info).resume(*state),
-            max_watermarks=self._limits.watermarks,
-            max_total_watermarks=self._limits.total_watermarks,
-        )
+    def lend(self, info: ConnectionInfo) -> tuple[int | None, int, list[Watermark] | None]:
+        """The first fields of ``MemoryState``."""
+        return self._of(info).state
+
+    def restore(
+        self, info: ConnectionInfo, previous_ns: int | None, watermarks: Iterable[Watermark] | None
+    ) -> None:
+        """Continue after usual exchanges that the native core has split, see ``MemoryState``."""
+        self._of(info).restore(previous_ns, watermarks)
 
     def _of(self, info: ConnectionInfo) -> _Splitter:
         splitter: _Splitter | None = info.splitter
         if splitter is None:
-            splitter = info.splitter = _Splitter(info, self._limits, self._account)
+            splitter = info.splitter = _Splitter(info, self.limits, self._account)
         return splitter
 
     def _account(self, splitter: _Splitter) -> None:
         self._held += splitter.held - self._held_by.pop(splitter, 0)
         if splitter.held:
             self._held_by[splitter] = splitter.held
-        while self._held > self._limits.total_watermarks:
+        while self._held > self.limits.total_watermarks:
             idle = next(iter(self._held_by))
             self._held -= self._held_by.pop(idle)
             idle.forget_watermarks()
@@ -157,22 +146,21 @@ class _Splitter:
         self.held = 0
 
     @property
-    def pace(self) -> tuple[int | None, int]:
-        """See ``SplitForm``."""
-        return self._previous_ns, self._unmuted_ns
+    def state(self) -> tuple[int | None, int, list[Watermark] | None]:
+        """See ``Splitters.lend``."""
+        watermarks: list[Watermark] = []
+        for (topic, partition), offsets in self._watermarks.items():
+            if topic is None or partition is None:
+                return self._previous_ns, self._unmuted_ns, None
+            watermarks.append(Watermark(topic, partition, *offsets))
+        return self._previous_ns, self._unmuted_ns, watermarks
 
-    @property
-    def all_watermarks(self) -> list[Watermark]:
-        """See ``SplitForm``."""
-        return [(*partition, *offsets) for partition, offsets in self._watermarks.items()]
-
-    def resume(self, previous_ns: int, watermarks: list[tuple[str, int, list[int]]] | None) -> None:
-        """See ``SplitForm.set_pace``."""
+    def restore(self, previous_ns: int | None, watermarks: Iterable[Watermark] | None) -> None:
+        """See ``Splitters``."""
         self._previous_ns, self._unmuted_ns, self._is_certain = previous_ns, 0, True
         if watermarks is not None:
             self._watermarks = {
-                (topic, partition): (high_watermark, last_stable)
-                for topic, partition, (high_watermark, last_stable) in watermarks
+                (each.topic, each.partition): (each.high_watermark, each.last_stable) for each in watermarks
             }
             self.held = sum(map(entries, self._watermarks))
             self._account(self)

@@ -38,7 +38,7 @@ from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly
 from kdissect.names import NAME_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kdissect.kafka.framing import CutFrame
     from kdissect.limits import Limits
@@ -62,24 +62,25 @@ _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
 _PLENTY = DecodeBudget().left - 8192  # what a request leaves whose decoded form is held
 
 
-class LentPairing(NamedTuple):
-    """What the native core needs to continue the pairing of a connection.
+class PairingState(NamedTuple):
+    """The pairing of a connection, as it goes to the native core and comes back.
 
     Attributes:
-        info: shared by its exchanges.
         completed: number of completed exchanges.
-        last_id: as in ``Pairing``.
+        first_id, last_id: as in ``Pairing``.
         steady: requests in a row whose correlation ID rose by one.
         waiting: outstanding requests, oldest first.
         unacknowledged: correlation ID, API key and version of the latest requests with acks 0.
+        has_retransmissions: whether requests were retransmitted in the core since the latest response.
     """
 
-    info: ConnectionInfo
     completed: int
+    first_id: int | None
     last_id: int | None
     steady: int
     waiting: list[Exchange]
     unacknowledged: list[tuple[int, int, int]]
+    has_retransmissions: bool = False
 
 
 class Pairing:
@@ -100,13 +101,13 @@ class Pairing:
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_due_ns", "_has_long_ids", "_info", "_limits", "_misses_responses", "_number",
+        "_by_id", "_bytes", "_due_ns", "_has_long_ids", "_limits", "_misses_responses", "_number",
         "_orphan_ns", "_retransmissions", "_short", "_stale", "_steady", "_unacknowledged", "_unsure",
-        "_waiting", "doubts", "first_id", "last_id", "misses_requests", "repeats",
+        "_waiting", "doubts", "first_id", "info", "last_id", "misses_requests", "repeats",
     )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
-        self._info = info
+        self.info = info
         self._limits = limits
         self._waiting: list[Exchange] = []
         self._by_id: dict[int | None, list[Exchange]] = {}  # the same, by correlation ID; None: SASL tokens
@@ -169,8 +170,8 @@ class Pairing:
         header = read_request_header(frame.data)
         api_key, api_version, correlation_id, client_id, _ = header
         exchange = Exchange(
-            self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id,
-            _name(api_key) or vendors.name(api_key, self._info.vendor),
+            self.info, 0, "", frame, None, api_key, api_version, correlation_id, client_id,
+            _name(api_key) or vendors.name(api_key, self.info.vendor),
         )  # fmt: skip
         exchange.request_header = header
         last_id, self.last_id = self.last_id, correlation_id
@@ -271,7 +272,7 @@ class Pairing:
             return None
         exchange = self._new(cut.frame, None)
         exchange.api_key, exchange.api_version, exchange.correlation_id, exchange.client_id, _ = header
-        exchange.api = _name(header.api_key) or vendors.name(header.api_key, self._info.vendor)
+        exchange.api = _name(header.api_key) or vendors.name(header.api_key, self.info.vendor)
         exchange.request_header = header
         exchange.announced, exchange.is_held_up = cut.announced, True
         self._add(exchange)
@@ -346,7 +347,7 @@ class Pairing:
             decode_exchange(request, only_request=True)
             self._due_ns.append(exchange.time_ns + allowed_ns(request) + PATIENCE_NS)
 
-    def lend(self, now_ns: int) -> LentPairing | None:
+    def lend(self, now_ns: int) -> PairingState | None:
         """The state, for the native core to continue. None unless the next response should answer the oldest
         request, and correlation IDs rise.
         """
@@ -367,28 +368,19 @@ class Pairing:
         ):
             return None
         unacknowledged = list(self._unacknowledged or ())
-        lent = LentPairing(self._info, self._number, self.last_id, self._steady, waiting, unacknowledged)
+        lent = PairingState(self._number, self.first_id, self.last_id, self._steady, waiting, unacknowledged)
         self._waiting, self._by_id, self._bytes = [], {}, 0
         return lent
 
-    def restore(
-        self,
-        completed: int,
-        last_id: int | None,
-        steady: int,
-        waiting: Iterable[Exchange],
-        unacknowledged: Sequence[tuple[int, int, int]],
-        has_retransmissions: bool,
-    ) -> None:
-        """Continue from the state that the native core has reached. ``has_retransmissions``: since the latest
-        response, requests have been retransmitted there.
-        """
-        self._number, self.last_id, self._steady = completed, last_id, steady
-        if unacknowledged:
-            self._unacknowledged = deque(unacknowledged, maxlen=_UNACKNOWLEDGED_KEPT)
-        for exchange in waiting:
+    def restore(self, state: PairingState) -> None:
+        """Continue from the state that the native core has reached."""
+        self._number, self.first_id, self.last_id = state.completed, state.first_id, state.last_id
+        self._steady = state.steady
+        if state.unacknowledged:
+            self._unacknowledged = deque(state.unacknowledged, maxlen=_UNACKNOWLEDGED_KEPT)
+        for exchange in state.waiting:
             self._add(exchange)
-        if has_retransmissions:
+        if state.has_retransmissions:
             again = [exchange for exchange in self._waiting if exchange.retransmitted_ns is not None]
             self._retransmissions = [[(exchange, None) for exchange in again]]
 
@@ -549,7 +541,7 @@ class Pairing:
         return exchange
 
     def _new(self, request: Frame | None, response: Frame | None) -> Exchange:
-        return Exchange(self._info, 0, "", request, response, None, None, None)
+        return Exchange(self.info, 0, "", request, response, None, None, None)
 
     def _complete(self, exchange: Exchange, kind: str, now_ns: int) -> Exchange:
         self._number += 1

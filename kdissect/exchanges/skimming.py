@@ -4,7 +4,7 @@ The first pass over captures needs no other exchanges. While a connection is pla
 version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
 the two are read, and the rest is skipped by its length. Anything else, and everything held back before it, is
 processed as usual. So the remaining exchanges are the same as without skimming, whatever happens. The native
-core skims the connections that it has in the same way (``is_needed`` in offload.py).
+core skims the connections that it has in the same way (``is_needed`` in lending.py).
 
 Holds what ``KafkaConnection`` holds, and up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response.
 """
@@ -26,8 +26,7 @@ from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
 from kdissect.model import Closed, Data, Gap
 
 if TYPE_CHECKING:
-    from kdissect.exchanges.pairing import LentPairing
-    from kdissect.kafka.framing import PartialFrame
+    from kdissect.exchanges.kafka_connection import KafkaState
     from kdissect.model import Decrypted, Exchange, Prefaced, Retransmitted
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
@@ -164,7 +163,7 @@ class SkimmedConnection(KafkaConnection):
         """See ``KafkaConnection``."""
         return self._take_back() + super().shed(now_ns)
 
-    def lend(self, now_ns: int) -> tuple[LentPairing, list[PartialFrame]] | None:
+    def lend(self, now_ns: int) -> KafkaState | None:
         """See ``KafkaConnection``."""
         self._take_back()  # an exchange that this completes is not needed
         return super().lend(now_ns)

@@ -59,7 +59,7 @@ from kdissect.net.tcp import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.model import Endpoint, Interface
     from kdissect.net.tcp import Shard
@@ -146,37 +146,96 @@ class Lender(Protocol):
         connections opened by the core whose deadline has passed.
         """
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None, int | None]]:
-        """The connections whose end in the core is final before this deadline and ordinal; with ``Closed``,
-        if that was not passed on yet, and the time of the SYN of those that it has opened.
-        """
+    def ended(self, before: tuple[int, int]) -> Iterable[EndedThere]:
+        """The connections whose end in the core is final before this deadline and ordinal."""
         ...
 
 
-class Opened(NamedTuple):
-    """A connection that the native core has opened, or that was lent to it: what its segments left behind.
+class BareSegment(NamedTuple):
+    """A segment without payload; ``sender`` 0 is the client."""
+
+    sender: int
+    packet: int
+    time_ns: int
+    interface: Interface
+    sequence: int
+    acknowledgment: int
+    flags: int
+
+
+class StreamState(NamedTuple):
+    """One direction of a connection, as it goes to the native core and comes back.
 
     Attributes:
-        ends: of the client, which sent the SYN; empty if it was lent.
-        segments: side (0 is the client), and values of a segment: SYN and SYN-ACK unless it was lent, and the
-            latest RST if there is any.
-        reset_ns: as in ``Duplex``.
-        due_ns: the deadline; None if it is not waiting.
-        idle_ns: when it becomes idle, at the earliest.
-        streams: of client and broker: next sequence number, ``Stream.acknowledged``, ``Stream.fin_ns``,
-            ``Stream.doubted``, and bytes that came again in the core.
-        now_ns: as in ``Duplex``.
-        analysis: ``TcpAnalysis.state``; None if it is not analyzed.
+        first: its first sequence number; None if the connection may not end in the core.
+        next, acknowledged, fin_ns, doubted: as in ``Stream``.
+        repeated_bytes: that came again in the core.
     """
 
+    first: int | None
+    next: int
+    acknowledged: int | None
+    fin_ns: int | None = None
+    doubted: bool = False
+    repeated_bytes: int = 0
+
+
+class TcpState(NamedTuple):
+    """What the segments of a connection leave behind, as it goes to the native core and comes back.
+
+    Attributes:
+        client: which side is the client.
+        ends: of its segments.
+        streams: of client and broker.
+        now_ns: as in ``Duplex``.
+        analysis: ``TcpAnalysis.state``; None if it is not analyzed.
+        segments: SYN and SYN-ACK if the core has opened it, and the latest RST if there is any; at its end,
+            the SYN alone.
+        reset_ns: as in ``Duplex``.
+        due_ns: the deadline; None if it is not waiting.
+        idle_ns: when it becomes idle, at the earliest, if the core has opened it.
+    """
+
+    client: int
     ends: bytes
-    segments: list[tuple[int, tuple[int, int, Interface, int, int, int]]]
-    reset_ns: int | None
-    due_ns: int | None
-    idle_ns: int
-    streams: list[tuple[int, int | None, int | None, bool, int]]
+    streams: tuple[StreamState, StreamState]
     now_ns: int
     analysis: bytes | None
+    segments: Sequence[BareSegment] = ()
+    reset_ns: int | None = None
+    due_ns: int | None = None
+    idle_ns: int | None = None
+
+    @property
+    def ended(self) -> Ended:
+        """The connection, whose end is final."""
+        one, two = self.streams
+        time_ns = self.now_ns if self.due_ns is None else max(self.now_ns, self.due_ns)
+        return Ended(self.ends, time_ns, (_numbers(one.first, one.next), _numbers(two.first, two.next)))
+
+    @property
+    def closed(self) -> Closed:
+        """How it has ended."""
+        fins_ns = [each.fin_ns for each in self.streams if each.fin_ns is not None]
+        if len(fins_ns) == len(self.streams):
+            return Closed("fin", max(fins_ns))
+        return Closed("reset", self.ended.time_ns)
+
+
+class EndedThere(NamedTuple):
+    """A connection that has ended in the native core.
+
+    Attributes:
+        ordinal: its number.
+        ended: what is remembered of it.
+        closed: the event, unless it was passed on before.
+        syn_ns: time of the SYN if the core has opened it.
+    """
+
+    ordinal: int
+    ended: Ended
+    closed: Event | None
+    syn_ns: int | None
 
 
 class FlowEntry(NamedTuple):
@@ -495,42 +554,41 @@ class Connections:
         elif is_half_open != (ordinal in self._held):
             self._hold(ordinal, PIECE_COST if is_half_open else 0)
 
-    def resume(self, ordinal: int, opened: Opened, lent: Duplex | None = None, client: int = 0) -> Duplex:
-        """Take a connection that the native core has opened, or that was lent to it; ``client``: its side."""
-        ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, analysis = opened
-        duplex = lent or self._enter(ends, segments[0][1][1], ordinal)
-        if analysis is not None:
+    def resume(self, ordinal: int, state: TcpState, lent: Duplex | None) -> Duplex:
+        """Take a connection that the native core has opened, or that was lent to it."""
+        duplex = lent or self._enter(state.ends, state.segments[0].time_ns, ordinal)
+        if state.analysis is not None:
             duplex.tcp = duplex.tcp or TcpAnalysis()
-            duplex.tcp.restore(analysis)
+            duplex.tcp.restore(state.analysis)
         both = duplex.ends, reversed_ends(duplex.ends)
-        for sender, (packet, time_ns, interface, sequence, acknowledgment, flags) in segments:
-            side = sender ^ client
+        for sender, packet, time_ns, interface, sequence, acknowledgment, flags in state.segments:
+            side = sender ^ state.client
             sent = sequence, acknowledgment, flags, b"", 0
             segment = Segment(packet, time_ns, interface, both[side], *sent)
             if not flags & RST:
                 duplex.feed(side, segment, [])
-        for sender, (following, acknowledged, fin_ns, doubted, repeated_bytes) in enumerate(streams):
+        for sender, each in enumerate(state.streams):
             if duplex.connection is None:
                 continue
-            stream = duplex.streams[sender ^ client]
-            stream.next, stream.acknowledged, stream.fin_ns = following, acknowledged, fin_ns
-            stream.doubted = doubted
-            stream.repeated_bytes += repeated_bytes
-            if following != stream.first:
+            stream = duplex.streams[sender ^ state.client]
+            stream.next, stream.acknowledged, stream.fin_ns = each.next, each.acknowledged, each.fin_ns
+            stream.doubted = each.doubted
+            stream.repeated_bytes += each.repeated_bytes
+            if each.next != stream.first:
                 duplex.preface = None  # the core takes no connection with PROXY headers before they are done
-            if fin_ns is not None:
-                stream.fin, stream.ended = advance(following, -1), True
-        duplex.reset_ns = reset_ns
+            if each.fin_ns is not None:
+                stream.fin, stream.ended = advance(each.next, -1), True
+        duplex.reset_ns = state.reset_ns
         duplex.is_finished = duplex.is_close_reported = all(stream.ended for stream in duplex.streams)
-        if due_ns is not None:
-            duplex.now_ns = due_ns - self._limits.reorder_window_ns
+        if state.due_ns is not None:
+            duplex.now_ns = state.due_ns - self._limits.reorder_window_ns
         duplex.set_deadline()
-        if due_ns is not None and not duplex.is_finished:
+        if state.due_ns is not None and not duplex.is_finished:
             duplex.cause = segment
-        duplex.now_ns = now_ns
+        duplex.now_ns = state.now_ns
         self._deadlines.set(duplex, duplex.due_ns)
-        if lent is None:
-            self._idle.set(duplex, idle_ns)
+        if state.idle_ns is not None:
+            self._idle.set(duplex, state.idle_ns)
         self._account(duplex)
         return duplex
 
@@ -694,13 +752,13 @@ class Connections:
     def _forget_ended(self, before: tuple[int, int], out: list[Event]) -> None:
         """Remember as closed what has ended in the native core before this deadline and ordinal."""
         if self.lender is not None:
-            for ordinal, ended, closed, first_ns in self.lender.ended(before):
-                self._remember(ended)
-                if first_ns is not None:
-                    self.ids.take(ended.ends, first_ns)
-                self._drop(ordinal)
-                if closed is not None:
-                    out.append(closed)
+            for each in self.lender.ended(before):
+                self._remember(each.ended)
+                if each.syn_ns is not None:
+                    self.ids.take(each.ended.ends, each.syn_ns)
+                self._drop(each.ordinal)
+                if each.closed is not None:
+                    out.append(each.closed)
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns

@@ -12,7 +12,7 @@ from kdissect.sinks.sink import ALL, Each, Plan, ignore
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.exchanges.latency import SplitForm
+    from kdissect.exchanges.memory import MemoryForm
     from kdissect.model import ConnectionInfo, Exchange, Interface
     from kdissect.sinks.lines import CoreWriter
     from kdissect.sinks.sink import CommonForm, ConnectionForm, Demand
@@ -48,7 +48,7 @@ class RowForm(NamedTuple):
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
-        split: how to split latencies.
+        memory: how to get what connections remember, to split latencies.
     """
 
     facts: CommonForm
@@ -60,7 +60,7 @@ class RowForm(NamedTuple):
     alive: AliveForm | None
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
-    split: SplitForm
+    memory: MemoryForm
 
 
 class Rows(Each):

@@ -13,9 +13,8 @@ from kdissect.sinks.sink import ALL, Each, Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kdissect.exchanges.fetch_sessions import Position
-    from kdissect.exchanges.latency import SplitForm
-    from kdissect.model import ConnectionInfo, Exchange
+    from kdissect.exchanges.memory import MemoryForm
+    from kdissect.model import Exchange
     from kdissect.sinks.sink import CommonForm, ConnectionForm, Demand, PlanContext
 
 
@@ -26,19 +25,14 @@ class TallyForm(NamedTuple):
         facts: of all forms; their texts are not needed. ``api`` has those that can be counted.
         log: how they are counted by connection.
         take: takes counts of exchanges that are alike, see ``stats.usual``.
-        split: how to split latencies.
-        session: from a connection and the ID of a fetch session to the positions before its next Fetch. An
-            exception: Python must take this Fetch.
-        set_session: takes the same, and these positions.
+        memory: how to get what connections remember.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
     """
 
     facts: CommonForm
     log: ConnectionForm
     take: Callable[[Any, Any], object]
-    split: SplitForm
-    session: Callable[[ConnectionInfo, int], list[Position]]
-    set_session: Callable[[ConnectionInfo, int, list[Any]], None]
+    memory: MemoryForm
     slowest: int
 
 

@@ -13,15 +13,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
-from kdissect.exchanges.fetch_sessions import Position
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
+from kdissect.exchanges.memory import memory_form
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
-from kdissect.phrases import TopicId
 from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.sinks.tallies import TallyForm
 from kdissect.stats.quantiles import Quantiles
@@ -429,22 +428,11 @@ def count_form(
         leaves_flaws=True,
     )
 
-    def session(info: ConnectionInfo, session_id: int) -> list[Position]:
-        positions = sessions.positions(info.key, session_id)
-        if any(isinstance(position.topic, TopicId) for position in positions):
-            raise ValueError("a topic without a name, which it may get")
-        return positions
-
-    def set_session(info: ConnectionInfo, session_id: int, positions: list[tuple[Any, ...]]) -> None:
-        sessions.resume(info.key, session_id, [Position._make(each) for each in positions])
-
     return TallyForm(
         facts,
         ConnectionForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
-        split=splitters.form(),
-        session=session,
-        set_session=set_session,
+        memory=memory_form(splitters, sessions),
         slowest=slowest,
     )
 

@@ -22,6 +22,7 @@ from kdissect.exchanges.content import (
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.memory import memory_form
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
@@ -270,7 +271,7 @@ def _form(
         alive=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
-        split=splitters.form(),
+        memory=memory_form(splitters),
     )
 
 

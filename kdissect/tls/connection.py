@@ -75,8 +75,19 @@ _new = tuple.__new__  # half the time of calling the class of a named tuple
 
 Items = list[tuple[int, Data | Gap | Decrypted]]
 
-Lent = tuple["RecordOpener", bytes]
-"""What opens the next record of a side, and the beginning of that record."""
+
+class RecordState(NamedTuple):
+    """The records of a side, as they go to the native core and come back.
+
+    Attributes:
+        opener: opens the next record; None on the way back, as the side still has it.
+        buffer: the beginning of the next record.
+        recent: lengths of the content of the latest records that the core has opened.
+    """
+
+    opener: RecordOpener | None
+    buffer: bytes
+    recent: Sequence[int] = ()
 
 
 class _Direction:
@@ -229,9 +240,9 @@ class TlsConnection:
         """
         return self.is_open and (self._suite is None or self._suite.kind != CBC)
 
-    def lend(self) -> tuple[Lent, Lent] | None:
+    def lend(self) -> tuple[RecordState, RecordState] | None:
         """Both sides, for the native core to open the following records. None if anything is unusual."""
-        lent: list[Lent] = []
+        lent: list[RecordState] = []
         for each in self._directions:
             if (
                 not each.carries_data
@@ -241,23 +252,17 @@ class TlsConnection:
                 or each.messages
             ):
                 return None
-            lent.append((each.opener, bytes(each.buffer)))
+            lent.append(RecordState(each.opener, bytes(each.buffer)))
         return lent[0], lent[1]
 
-    def restore(self, side: int, beginning: bytes, lengths: Sequence[int]) -> None:
-        """Continue a side where the native core has stopped.
-
-        Args:
-            side: the side.
-            beginning: of the next record.
-            lengths: of the content of the latest records that it has opened.
-        """
+    def restore(self, side: int, state: RecordState) -> None:
+        """Continue a side where the native core has stopped."""
         direction = self._directions[side]
-        direction.buffer[:] = beginning
+        direction.buffer[:] = state.buffer
         direction.needed = _HEADER_BYTES
-        if len(beginning) >= _HEADER_BYTES:
-            direction.needed += _HEADER.unpack_from(beginning)[2]
-        direction.recent.extend(lengths)
+        if len(state.buffer) >= _HEADER_BYTES:
+            direction.needed += _HEADER.unpack_from(state.buffer)[2]
+        direction.recent.extend(state.recent)
         self.content_expected[side] = 0
 
     def close(self) -> Items:

@@ -15,11 +15,11 @@ from kdissect.model import Closed, Data, Gap, Retransmitted
 from kdissect.tls.connection import TlsConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from kdissect.limits import Limits
     from kdissect.net.connection import Connection, Event
-    from kdissect.tls.connection import Lent
+    from kdissect.tls.connection import RecordState
     from kdissect.tls.keylog import KeyLog
 
 _BYTES = Data, Gap
@@ -147,13 +147,13 @@ class Decryption:
         """Whether the native core can ever decrypt a connection."""
         return self._connections[connection].is_lendable
 
-    def lend(self, connection: Connection) -> tuple[Lent, Lent] | None:
+    def lend(self, connection: Connection) -> tuple[RecordState, RecordState] | None:
         """See ``TlsConnection``."""
         return self._connections[connection].lend()
 
-    def restore(self, connection: Connection, side: int, beginning: bytes, lengths: Sequence[int]) -> None:
+    def restore(self, connection: Connection, side: int, state: RecordState) -> None:
         """See ``TlsConnection``."""
-        self._connections[connection].restore(side, beginning, lengths)
+        self._connections[connection].restore(side, state)
 
     def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
         """Lines of a key log for these sessions."""

@@ -118,6 +118,7 @@ def test_too_many_partitions_and_the_silent_session_goes() -> None:
     fetch(sessions, requested(p0=1, p1=1), returned(p0=1, p1=1), on="b")
     assert fetch(sessions, [], [], session=(SESSION, 1), on="a") == {}
     assert set(fetch(sessions, [], [], session=(SESSION, 1), on="b")) == {0, 1}
+    assert sessions.lend(("a", 0)) == {}
 
 
 def test_a_topic_that_is_named_during_the_session() -> None:
@@ -139,12 +140,12 @@ def test_a_topic_that_is_named_during_the_session() -> None:
 def test_another_goes_on_with_a_session() -> None:
     one, two = FetchSessions(DEFAULT), FetchSessions(DEFAULT)
     fetch(one, requested(p0=5, p1=7), returned(p0=9, p1=7))
-    two.resume(CONNECTION, SESSION, one.positions(CONNECTION, SESSION))
+    two.restore(CONNECTION, SESSION, one.lend(CONNECTION)[SESSION] or ())
     for sessions in (one, two):
         positions = fetch(sessions, [], returned(p1=12), session=(SESSION, 1))
         assert {partition: each.lag for partition, each in positions.items()} == {0: 4, 1: 5}
-    two.resume(CONNECTION, SESSION, [])
-    assert two.positions(CONNECTION, SESSION) == []
+    two.restore(CONNECTION, SESSION, [])
+    assert two.lend(CONNECTION) == {}
     assert fetch(two, [], [], session=(SESSION, 2)) == {}
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.exchanges import offload
+from kdissect.exchanges import lending
 from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.learned import ADVERTISING
-from kdissect.exchanges.offload import Offload
+from kdissect.exchanges.lending import ConnectionState, Lending
 from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES, Framing, PartialFrame
 from kdissect.limits import Limits
@@ -31,7 +31,7 @@ from tests.frames import (
 from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
 from tests.segments import Talk
-from tests.test_offload import BUSY, IS_DEEP, SAMPLES, SEEDS, damaged, mixed, sealed, timed
+from tests.test_lending import BUSY, IS_DEEP, SAMPLES, SEEDS, damaged, mixed, sealed, timed
 from tests.tls.sessions import TlsSettings
 from tests.tls.test_recordings import CAPTURE, KEYS
 
@@ -127,13 +127,13 @@ def test_a_recording_of_tls(same: Any) -> None:
 
 def test_what_is_not_needed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     passed_on: list[Exchange] = []
-    plain = offload._learn
+    plain = lending._learn
 
     def learn(exchange: Exchange) -> None:
         passed_on.append(exchange)
         plain(exchange)
 
-    monkeypatch.setattr(offload, "_learn", learn)
+    monkeypatch.setattr(lending, "_learn", learn)
     facts_of(SAMPLES["kafka-4-latecomer"])
     assert passed_on
     for each in passed_on:
@@ -145,14 +145,14 @@ def test_what_is_not_needed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_connection_to_each_broker_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
-    plain = Offload._closed
+    plain = Lending._closed
 
-    def note(core: Offload, end: dict[str, Any]) -> Event:
+    def note(core: Lending, end: ConnectionState) -> Event:
         event = plain(core, end)
         closed.append(event[0].server)
         return event
 
-    monkeypatch.setattr(Offload, "_closed", note)
+    monkeypatch.setattr(Lending, "_closed", note)
     facts = facts_of(SAMPLES["kafka-4-cluster"])
     assert 1 < len(closed) == len(set(closed))
     assert set(closed) <= set(facts["listeners"])

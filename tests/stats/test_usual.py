@@ -20,7 +20,7 @@ from tests.core import needs_core
 from tests.exchange_factory import connection
 from tests.frames import request, response
 from tests.segments import ACK, FIN, Talk
-from tests.test_offload import SAMPLES, SEEDS, damaged, timed
+from tests.test_lending import SAMPLES, SEEDS, damaged, timed
 from tests.usual_traffic import FETCH, usual_traffic
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from tests.frames import HEARTBEAT, request, response, sized
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
 from tests.sinks import Noted, taken
-from tests.test_offload import IS_DEEP
+from tests.test_lending import IS_DEEP
 from tests.text.test_native_line import messages, usual, versions
 from tests.vectors.messages import vectors
 

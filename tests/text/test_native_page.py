@@ -23,7 +23,7 @@ from tests.captures import pcap, pcapng
 from tests.core import NEEDS_CORE, without_core
 from tests.sinks import taken
 from tests.tables.test_native_rows import capture_of, exchange_of
-from tests.test_offload import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
+from tests.test_lending import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -290,10 +290,6 @@ impl Bare {
 pub struct Opening {
     /// The client's SYN, and the SYN-ACK. None if Python processed them.
     pub handshake: Option<(Bare, Option<Bare>)>,
-    /// Correlation ID of the first request; None until then.
-    pub first_id: Option<i32>,
-    /// Whether the broker sent payload.
-    pub is_answered: bool,
     /// Time of the first RST; side and segment of the latest one.
     pub reset: Option<(i64, usize, Bare)>,
     /// Deadline: for a SYN-ACK, or after the end for segments that are late in the capture.
@@ -329,8 +325,12 @@ pub struct Connection<X> {
     /// Time of the latest segment, and of the latest one with payload.
     pub now_ns: i64,
     pub last_ns: i64,
+    /// Whether the broker sent payload.
+    pub is_answered: bool,
     /// Number of exchanges so far.
     pub completed: u64,
+    /// Correlation ID of the first request; None until then.
+    pub first_id: Option<i32>,
     /// Correlation ID of the last request, and how many in a row increased by one.
     pub last_id: Option<i32>,
     pub steady: u64,
@@ -388,8 +388,6 @@ impl<X> Connection<X> {
         Connection {
             opening: Some(Opening {
                 handshake: Some((Bare::new(segment, packet), None)),
-                first_id: None,
-                is_answered: false,
                 reset: None,
                 due_ns: Some(packet.time_ns.saturating_add(limits.reorder_window_ns)),
                 idle_ns: packet.time_ns.saturating_add(limits.connection_idle_ns),
@@ -397,7 +395,9 @@ impl<X> Connection<X> {
             directions,
             now_ns: packet.time_ns,
             last_ns: 0,
+            is_answered: false,
             completed: 0,
+            first_id: None,
             last_id: None,
             steady: 0,
             waiting: VecDeque::new(),
@@ -439,9 +439,9 @@ impl<X> Connection<X> {
 
     /// Whether nothing but outstanding requests would be left to report if it ends here.
     fn is_settled(&self) -> bool {
-        let is_answered = |opening: &Opening| opening.is_answered || opening.first_id.is_none();
         self.directions.iter().all(Direction::is_at_boundary)
-            && self.opening.as_ref().is_some_and(is_answered)
+            && self.opening.is_some()
+            && (self.is_answered || self.first_id.is_none())
     }
 
     /// Whether the outstanding requests can be completed as unanswered here, after everything completed before, and
@@ -723,26 +723,24 @@ impl<X> Connection<X> {
             direction.latest = Some(packet);
             self.last_ns = self.last_ns.max(packet.time_ns); // the clock may have been set back
         }
-        if let Some(opening) = self.opening.as_mut() {
-            opening.first_id = opening.first_id.or(self.last_id);
-            opening.is_answered |= side != CLIENT;
-        }
+        self.first_id = self.first_id.or(self.last_id);
+        self.is_answered |= side != CLIENT;
         Ok(())
     }
 
     /// Whether a connection opened here is known to be Kafka: from its first payload on, which is one request. The
     /// broker's payload must not look like another protocol.
     fn is_recognized(&self, side: usize, payload: &[u8], rules: &mut Rules<'_, impl Apis>) -> bool {
-        let Some(opening) = self.opening.as_ref() else {
+        if self.opening.is_none() {
             return true;
-        };
-        match (side, opening.first_id) {
+        }
+        match (side, self.first_id) {
             (CLIENT, None) => payload.split_first_chunk().is_some_and(|(size, frame)| {
                 u32::from_be_bytes(*size) as usize == frame.len() && rules.apis.is_first(frame)
             }),
             (_, None) => false,
             (CLIENT, _) => true,
-            _ => opening.is_answered || payload[0] == 0,
+            _ => self.is_answered || payload[0] == 0,
         }
     }
 

@@ -10,20 +10,6 @@ const MAX_MS: i64 = (1 << 61) / MS_NS;
 /// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
 const MAX_PARTITIONS: usize = 4096;
 
-/// A position as Python has it: topic, partition, and the fields of [`Position`].
-pub type PythonPosition = (
-    String,
-    i64,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    i64,
-    i64,
-);
-
 /// The ID under which Python keeps the partitions whose last response had records, as they were requested.
 const ANSWERED: i64 = 0;
 
@@ -37,9 +23,11 @@ pub struct Session {
 /// Those of a connection.
 #[derive(Default)]
 pub struct Sessions {
-    /// By ID. One that is over is empty.
+    /// By ID: those that no Fetch has continued here yet. None: they are left to Python.
+    lent: BTreeMap<i64, Option<Session>>,
+    /// Those that were continued here. One that is over is empty.
     by_id: BTreeMap<i64, Session>,
-    /// Positions in all of them.
+    /// Positions in the latter.
     pub count: usize,
 }
 
@@ -120,31 +108,11 @@ impl Step {
 }
 
 impl Session {
-    pub fn of(positions: Vec<PythonPosition>) -> Result<Self, Odd> {
+    /// A session with these positions by topic and partition. Odd: it has too many, or one whose offsets have no
+    /// differences from others.
+    pub fn of(positions: impl Iterator<Item = (String, i64, Position)>) -> Result<Self, Odd> {
         let mut session = Session::default();
-        for each in positions {
-            let (
-                topic,
-                partition,
-                fetch,
-                next,
-                newest_ms,
-                high_watermark,
-                last_stable,
-                log_start,
-                error,
-                repeats,
-            ) = each;
-            let position = Position {
-                fetch_offset: fetch,
-                next_offset: next,
-                newest_ms,
-                high_watermark,
-                last_stable,
-                log_start,
-                error,
-                repeats,
-            };
+        for (topic, partition, position) in positions {
             position.check()?;
             session.set(&topic, partition, position);
         }
@@ -193,41 +161,42 @@ impl Session {
         }
     }
 
-    fn into_python(self) -> Vec<PythonPosition> {
-        let mut all = Vec::with_capacity(self.count);
-        for (topic, partitions) in self.topics {
-            for (partition, each) in partitions {
-                all.push((
-                    topic.clone(),
-                    partition,
-                    each.fetch_offset,
-                    each.next_offset,
-                    each.newest_ms,
-                    each.high_watermark,
-                    each.last_stable,
-                    each.log_start,
-                    each.error,
-                    each.repeats,
-                ));
-            }
-        }
-        all
+    pub fn positions(self) -> impl Iterator<Item = (String, i64, Position)> {
+        self.topics.into_iter().flat_map(|(topic, partitions)| {
+            let partitions = partitions.into_iter();
+            partitions.map(move |(partition, position)| (topic.clone(), partition, position))
+        })
     }
 }
 
 impl Sessions {
-    pub fn set(&mut self, id: i64, session: Session) {
+    pub fn of(lent: BTreeMap<i64, Option<Session>>) -> Self {
+        Sessions {
+            lent,
+            ..Sessions::default()
+        }
+    }
+
+    fn set(&mut self, id: i64, session: Session) {
         self.count += session.count;
         if let Some(before) = self.by_id.insert(id, session) {
             self.count -= before.count;
         }
     }
 
-    /// The sessions to take over from Python before a Fetch.
-    pub fn unknown(&self, step: &Step) -> impl Iterator<Item = i64> {
+    /// Takes over the sessions that a Fetch continues. Odd: one is left to Python.
+    pub fn take_over(&mut self, step: &Step) -> Result<(), Odd> {
         let needed = [Some(ANSWERED), step.is_incremental.then_some(step.requested)];
-        let unknown = needed.map(|id| id.filter(|id| !self.by_id.contains_key(id)));
-        unknown.into_iter().flatten()
+        for id in needed.into_iter().flatten() {
+            if !self.by_id.contains_key(&id) {
+                let session = match self.lent.get_mut(&id) {
+                    Some(lent) => lent.take().ok_or(Odd)?,
+                    None => Session::default(),
+                };
+                self.set(id, session);
+            }
+        }
+        Ok(())
     }
 
     /// Whether a Fetch with so many partitions may be added to its session.
@@ -308,10 +277,9 @@ impl Sessions {
         self.set(step.assigned, session);
     }
 
-    /// All of them, as Python keeps them.
-    pub fn into_python(self) -> impl Iterator<Item = (i64, Vec<PythonPosition>)> {
-        let sessions = self.by_id.into_iter();
-        sessions.map(|(id, session)| (id, session.into_python()))
+    /// Those that were continued here.
+    pub fn continued(self) -> impl Iterator<Item = (i64, Session)> {
+        self.by_id.into_iter()
     }
 }
 
@@ -377,33 +345,20 @@ mod tests {
         assert_eq!(fetch(&mut sessions, &step(77, false, 0), &[]), []);
         assert_eq!(sessions.count, 0);
         assert!(sessions
-            .into_python()
-            .all(|(id, positions)| id == 77 && positions.is_empty()));
+            .continued()
+            .all(|(id, session)| id == 77 && session.count == 0));
     }
 
     #[test]
     fn a_session_has_a_limit() {
-        let known = |count| {
-            (0..count).map(|each| {
-                (
-                    "orders".into(),
-                    each,
-                    Some(0),
-                    Some(0),
-                    None,
-                    None,
-                    None,
-                    None,
-                    0,
-                    0,
-                )
-            })
-        };
-        let mut sessions = Sessions::default();
-        sessions.set(77, Session::of(known(4000).collect()).unwrap());
+        let known = |count| Session::of((0..count).map(|each| ("orders".into(), each, at(Some(0), None))));
+        let mut sessions = Sessions::of(BTreeMap::from([(77, known(4000).ok()), (78, None)]));
+        sessions.take_over(&step(77, true, 77)).unwrap();
+        assert_eq!(sessions.count, 4000);
+        assert!(sessions.take_over(&step(78, true, 78)).is_err());
         assert!(sessions.has_room(&step(77, true, 77), 96));
         assert!(!sessions.has_room(&step(77, true, 77), 97));
         assert!(sessions.has_room(&step(77, false, 78), 4096));
-        assert!(Session::of(known(4097).collect()).is_err());
+        assert!(known(4097).is_err());
     }
 }

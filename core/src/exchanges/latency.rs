@@ -82,6 +82,8 @@ pub struct Watermarks {
     topics: HashMap<String, BTreeMap<i64, ([i64; 2], u64)>>,
     reported: u64,
     pub count: usize,
+    /// Whether any was reported here.
+    pub has_changed: bool,
 }
 
 impl Watermarks {
@@ -236,6 +238,7 @@ impl Fields {
                 _ => high_watermark,
             };
             watermarks.set(topic, *partition, [high_watermark, last_stable]);
+            watermarks.has_changed = true;
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod connection;
 pub mod content;
 pub mod fetch_sessions;
 pub mod latency;
+pub mod memory;
 pub mod stage;
 pub mod touched;
 pub mod usage;

@@ -6,18 +6,16 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::exchanges::connection::{
-    Apis, Connection, Effect, Finished, Limits, Opening, Packet, Rules, SegmentPlan, CLIENT,
+    Apis, Connection, Effect, Finished, Limits, Packet, Rules, SegmentPlan, CLIENT,
 };
 use crate::net::analysis::Analysis;
 use crate::net::packet::{segment, Segment, CONTROL, SYN};
 use crate::net::shard::Shard;
 
-/// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/offload.py.
+/// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/lending.py.
 const MAX_NS: u64 = 1 << 62;
 /// Most ends that are known to be no business of this stage.
 const FOREIGN_ENDS: usize = 65_536;
-/// As in net/connection.py: sequence numbers more than 2 GiB back look as if they were ahead.
-const LONG: u32 = 1 << 30;
 
 /// What became of a packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,9 +46,14 @@ pub struct StageCounts {
     pub kafka: u64,
 }
 
-/// A connection that was opened here and has ended: number, ends of the SYN, time, and of both directions the
-/// first sequence number and the one after the last. Of a stream that is too long for that, only the end.
-pub type Ended = (u64, Box<[u8]>, i64, ((u32, u32), (u32, u32)));
+/// A connection that has ended here. Its slot stays empty until `reuse`.
+pub struct Ended<X> {
+    pub slot: usize,
+    pub ordinal: u64,
+    pub connection: Connection<X>,
+    /// Whether the caller is told of its end now.
+    pub is_reported: bool,
+}
 
 pub struct Stage<X> {
     limits: Limits,
@@ -174,9 +177,10 @@ impl<X> Stage<X> {
         all
     }
 
-    /// The connection in a slot.
-    pub fn connection(&self, slot: usize) -> Option<&Connection<X>> {
-        self.slots.get(slot)?.as_ref().map(|entry| &entry.connection)
+    /// The number of the connection in a slot, and the connection.
+    pub fn connection(&self, slot: usize) -> Option<(u64, &Connection<X>)> {
+        let entry = self.slots.get(slot)?.as_ref()?;
+        Some((entry.ordinal, &entry.connection))
     }
 
     /// Gives a connection back. Its slot stays empty until `reuse`.
@@ -244,10 +248,9 @@ impl<X> Stage<X> {
         overdue
     }
 
-    /// The next connection here whose end has become final before this deadline and number, with its slot, and
-    /// whether the caller is told of its end now. The slot stays empty until `reuse`. The outstanding requests are
-    /// added to `finished`.
-    pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended, Connection<X>, bool)> {
+    /// The next connection here whose end has become final before this deadline and number. The outstanding
+    /// requests are added to `finished`.
+    pub fn end_next(&mut self, before: (i64, u64)) -> Option<Ended<X>> {
         let &(due_ns, ordinal, slot) = self.deadlines.first()?;
         if (due_ns, ordinal) >= before || self.slots[slot].as_ref()?.connection.is_half_open() {
             return None;
@@ -265,24 +268,18 @@ impl<X> Stage<X> {
             });
         });
         let opening = connection.opening.as_ref()?;
-        let is_reported = opening.reset.is_some() && opening.first_id.is_some() && self.reports_end(&ends);
+        let is_kafka = connection.first_id.is_some();
+        let is_reported = opening.reset.is_some() && is_kafka && self.reports_end(&ends);
         if opening.reset.is_some() {
             self.counts.closed_reset += 1;
-            self.counts.kafka += u64::from(opening.first_id.is_some() && !is_reported);
+            self.counts.kafka += u64::from(is_kafka && !is_reported);
         }
-        let [one, two] = connection.directions.each_ref().map(|each| {
-            let is_long = (each.next.wrapping_sub(each.first) as i32) < 0;
-            (
-                if is_long {
-                    each.next.wrapping_sub(LONG)
-                } else {
-                    each.first
-                },
-                each.next,
-            )
-        });
-        let numbers = (one, two);
-        Some((slot, (ordinal, ends, time_ns, numbers), connection, is_reported))
+        Some(Ended {
+            slot,
+            ordinal,
+            connection,
+            is_reported,
+        })
     }
 
     /// Whether the caller is told of the end of a Kafka connection, whose client has these ends.
@@ -509,8 +506,7 @@ impl<X> Stage<X> {
         let Some(entry) = self.slots[slot].as_ref() else {
             return;
         };
-        let is_kafka = |opening: &Opening| opening.first_id.is_some();
-        if !entry.connection.opening.as_ref().is_some_and(is_kafka) {
+        if entry.connection.opening.is_none() || entry.connection.first_id.is_none() {
             return;
         }
         let ends = entry.ends[CLIENT].clone();
@@ -598,7 +594,9 @@ mod tests {
                 }),
                 now_ns: 0,
                 last_ns: 0,
+                is_answered: true,
                 completed: 5,
+                first_id: Some(0),
                 last_id: Some(6),
                 steady: 2,
                 waiting: VecDeque::new(),
@@ -732,7 +730,7 @@ mod tests {
             for (side, bytes) in [(CLIENT, &requests), (BROKER, &responses)] {
                 for piece in bytes.chunks(size) {
                     assert!(talk.send(side, piece), "{size}");
-                    let connection = talk.stage.connection(0).unwrap();
+                    let (_, connection) = talk.stage.connection(0).unwrap();
                     let kept = connection.directions.each_ref().map(|each| each.data.len());
                     assert!(kept[0].max(kept[1]) <= 512, "{size}");
                     assert!(connection.bytes <= 512 + 2 * 11, "{size}");
@@ -881,9 +879,10 @@ mod tests {
         };
         assert_eq!(stage.counts, counts);
         assert!(stage.end_next((27, 42)).is_none());
-        let (slot, (ordinal, _, time_ns, numbers), ..) = stage.end_next((27, 43)).unwrap();
-        assert_eq!((slot, ordinal, time_ns), (0, 42, 27));
-        assert_eq!(numbers.0, (701, 702 + request.len() as u32));
+        let ended = stage.end_next((27, 43)).unwrap();
+        let client = &ended.connection.directions[CLIENT];
+        assert_eq!((ended.slot, ended.ordinal), (0, 42));
+        assert_eq!((client.first, client.next), (701, 702 + request.len() as u32));
         assert_eq!((stage.all(), stage.waiting_since_ns()), (vec![], None));
     }
 
@@ -1009,7 +1008,7 @@ mod tests {
         let mut talk = Talk::new();
         talk.stage.slots[0].as_mut().unwrap().connection.last_ns = 50;
         assert!(talk.send(CLIENT, &request(3, 7, b"")));
-        assert_eq!(talk.stage.connection(0).unwrap().last_ns, 50);
+        assert_eq!(talk.stage.connection(0).unwrap().1.last_ns, 50);
     }
 
     #[test]

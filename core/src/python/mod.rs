@@ -11,9 +11,9 @@ pub mod bundles;
 pub mod columns;
 pub mod decoder;
 pub mod divided;
+pub mod lending;
 pub mod line;
 pub mod merge;
-pub mod offload;
 pub mod opener;
 pub mod places;
 pub mod projected;
@@ -21,9 +21,10 @@ pub mod raw;
 pub mod records;
 pub mod ring;
 pub mod row;
+pub mod state;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 36;
+const INTERFACE: u32 = 37;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {
@@ -49,7 +50,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report_panics();
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<decoder::Decoder>()?;
-    module.add_class::<offload::Offload>()?;
+    module.add_class::<lending::Lending>()?;
     module.add_class::<columns::PyColumns>()?;
     module.add_class::<columns::PyBatch>()?;
     module.add_class::<line::PyLine>()?;

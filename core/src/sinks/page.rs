@@ -12,7 +12,7 @@ use crate::{guarded, Odd};
 /// Text buffered until Python takes it.
 const PAGE_BYTES: usize = 64 * 1024;
 
-/// Built by kdissect/exchanges/offload.py.
+/// Built by kdissect/exchanges/lending.py.
 #[derive(FromPyObject)]
 pub enum Form {
     Lines(LineForm),

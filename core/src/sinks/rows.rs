@@ -9,7 +9,7 @@ use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::connection_log::{Log, LogForm};
 use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::sinks::record_lines::value_json;
-use crate::sinks::splitters::{SplitForm, Splitters};
+use crate::sinks::splitters::{MemoryForm, Splitters};
 use crate::sinks::table_rows::{of_exchange, Alive, AliveForm, Table};
 use crate::Odd;
 
@@ -35,8 +35,8 @@ pub struct RowForm {
     capture: Object,
     /// Function: connection, API key, time of a response, names of errors -> those that are expected.
     expected: Object,
-    /// What splits latencies in Python.
-    split: Option<SplitForm>,
+    /// What connections remember, to split latencies.
+    memory: Option<MemoryForm>,
 }
 
 impl<'py> FromPyObject<'_, 'py> for Content {
@@ -69,7 +69,7 @@ impl Rows {
     pub fn new(mut form: RowForm) -> Self {
         let log = form.log.take().map(Log::new);
         let alive = form.alive.take().map(Alive::new);
-        let split = form.split.take();
+        let memory = form.memory.take();
         let contents = || {
             let written = form.columns.iter().map(|(_, content)| content);
             written.chain(form.tables.iter().flat_map(Table::contents))
@@ -78,7 +78,7 @@ impl Rows {
         let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::LongPoll);
         Rows {
             has_body: [has(Content::Request), has(Content::Response)],
-            splitters: split.filter(|_| contents().any(of_parts)).map(Splitters::new),
+            splitters: memory.filter(|_| contents().any(of_parts)).map(Splitters::new),
             form,
             apis: KnownApis::default(),
             capture: None,
@@ -214,7 +214,7 @@ impl Rows {
         if let Some(splitters) = &mut self.splitters {
             let info = exchange.known.info(py).map_err(|_| Odd)?;
             let (of_connection, form) = splitters.get(py, &info)?;
-            let (parts, noted) = of_connection.split(py, form, exchange, all, &decoded)?;
+            let (parts, noted) = of_connection.split(form, exchange, all, &decoded)?;
             found.parts = parts.all();
             splitter = Some((of_connection, noted));
         }

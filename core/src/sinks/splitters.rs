@@ -6,35 +6,30 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
-use crate::exchanges::latency::{Fetched, Pace, Parts, Watermarks, FETCH, JOIN_GROUP, SYNC_GROUP};
+use crate::exchanges::latency::{Fetched, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GROUP};
+use crate::exchanges::memory::ConnectionMemory;
 use crate::kafka::tree::Decoded;
 use crate::python::row::PyRow;
+use crate::python::state::MemoryState;
 use crate::sinks::facts::{Answered, Object};
 use crate::Odd;
 
 /// Exchanges after which the watermarks of all connections are counted.
 const COUNTED_EVERY: u64 = 1024;
 
-/// What splits latencies in Python.
+/// `MemoryForm` of kdissect/exchanges/memory.py.
 #[derive(FromPyObject)]
-pub struct SplitForm {
-    /// From a connection to what the parts of its next latency depend on: end of the previous response, and until
-    /// when the broker may not have read.
-    pace: Object,
-    /// From a connection to its watermarks: topic, partition, high watermark, last stable offset.
-    watermarks: Object,
-    /// Takes a connection, end of the previous response, and the watermarks, if they may have changed.
-    set_pace: Object,
-    /// Of a connection, and of all.
+pub struct MemoryForm {
+    lend: Object,
+    restore: Object,
     max_watermarks: usize,
     max_total_watermarks: usize,
 }
 
-/// Splits the latencies of a connection.
+/// Splits the latencies of a connection, and keeps what it remembers.
 pub struct Splitter {
     info: Object,
-    pace: Pace,
-    watermarks: Option<Watermarks>,
+    pub memory: ConnectionMemory,
     /// Whether it has split one.
     is_used: bool,
     last_use: u64,
@@ -45,35 +40,31 @@ pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
 
 impl Splitter {
     /// `info`: what the exchanges of the connection share.
-    pub fn new(py: Python<'_>, form: &SplitForm, info: Object) -> Result<Self, Odd> {
-        let pace = form.pace.bind(py).call1((&info,)).map_err(|_| Odd)?;
-        let (previous_ns, unmuted_ns) = pace.extract().map_err(|_| Odd)?;
-        let pace = Pace {
-            previous_ns,
-            unmuted_ns,
-        };
+    pub fn new(py: Python<'_>, form: &MemoryForm, info: Object) -> Result<Self, Odd> {
+        let state = form.lend.bind(py).call1((&info,)).map_err(|_| Odd)?;
+        let state: MemoryState = state.extract().map_err(|_| Odd)?;
         Ok(Splitter {
             info,
-            pace,
-            watermarks: None,
+            memory: state.memory()?,
             is_used: false,
             last_use: 0,
         })
     }
 
-    pub fn info(&self) -> &Object {
-        &self.info
+    /// Positions in sessions, and watermarks.
+    pub fn known(&self) -> usize {
+        self.memory.sessions.count + self.watermarks_known()
     }
 
-    pub fn watermarks_known(&self) -> usize {
-        self.watermarks.as_ref().map_or(0, |watermarks| watermarks.count)
+    fn watermarks_known(&self) -> usize {
+        let watermarks = self.memory.watermarks.as_ref();
+        watermarks.map_or(0, |watermarks| watermarks.count)
     }
 
     /// The parts of the next latency. Nothing changes before `note`.
     pub fn split<'b, 'a>(
-        &mut self,
-        py: Python<'_>,
-        form: &SplitForm,
+        &self,
+        form: &MemoryForm,
         exchange: &Answered<'_>,
         row: &PyRow,
         decoded: &'b Decoded<'a>,
@@ -85,7 +76,7 @@ impl Splitter {
                 let names = &row.row.counted;
                 let each = names.fetched(&decoded.response)?;
                 let is_replica = row.row.is_replication(decoded);
-                let watermarks = self.watermarks(py, form)?;
+                let watermarks = self.memory.watermarks.as_ref().ok_or(Odd)?;
                 if api_key == FETCH && !watermarks.has_room(&each, form.max_watermarks) {
                     return Err(Odd);
                 }
@@ -96,6 +87,7 @@ impl Splitter {
             _ => Some(false),
         };
         let parts = self
+            .memory
             .pace
             .parts(exchange.request.end_ns, exchange.response.start_ns, waited)?;
         Ok((parts, Change(fetched)))
@@ -103,10 +95,10 @@ impl Splitter {
 
     /// The exchange that was split is not left to Python.
     pub fn note(&mut self, row: &PyRow, change: &Change<'_, '_>, end_ns: i64) {
-        if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.watermarks) {
+        if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.memory.watermarks) {
             row.row.counted.note(fetched, watermarks);
         }
-        self.pace = Pace {
+        self.memory.pace = Pace {
             previous_ns: end_ns,
             unmuted_ns: 0,
         };
@@ -114,32 +106,18 @@ impl Splitter {
     }
 
     /// Gives back what Python needs to split the next one.
-    pub fn give_back(&self, py: Python<'_>, form: &SplitForm) -> PyResult<()> {
+    pub fn give_back(self, py: Python<'_>, form: &MemoryForm) -> PyResult<Object> {
         if self.is_used {
-            let watermarks = self.watermarks.as_ref().map(Watermarks::in_order);
-            let set_pace = form.set_pace.bind(py);
-            set_pace.call1((&self.info, self.pace.previous_ns, watermarks))?;
+            let state = MemoryState::of(self.memory);
+            form.restore.bind(py).call1((&self.info, state))?;
         }
-        Ok(())
-    }
-
-    fn watermarks(&mut self, py: Python<'_>, form: &SplitForm) -> Result<&Watermarks, Odd> {
-        if self.watermarks.is_none() {
-            let known = form.watermarks.bind(py).call1((&self.info,)).map_err(|_| Odd)?;
-            let known: Vec<(String, i64, i64, i64)> = known.extract().map_err(|_| Odd)?;
-            let mut watermarks = Watermarks::default();
-            for (topic, partition, high_watermark, last_stable) in known {
-                watermarks.set(&topic, partition, [high_watermark, last_stable]);
-            }
-            self.watermarks = Some(watermarks);
-        }
-        self.watermarks.as_ref().ok_or(Odd)
+        Ok(self.info)
     }
 }
 
 /// Those of all connections.
 pub struct Splitters {
-    form: SplitForm,
+    form: MemoryForm,
     /// By the address of what the exchanges of a connection share.
     splitters: HashMap<usize, Splitter>,
     /// Those of connections that are no longer here.
@@ -149,7 +127,7 @@ pub struct Splitters {
 }
 
 impl Splitters {
-    pub fn new(form: SplitForm) -> Self {
+    pub fn new(form: MemoryForm) -> Self {
         Splitters {
             form,
             splitters: HashMap::new(),
@@ -162,7 +140,7 @@ impl Splitters {
         &mut self,
         py: Python<'_>,
         info: &Bound<'_, PyAny>,
-    ) -> Result<(&mut Splitter, &SplitForm), Odd> {
+    ) -> Result<(&mut Splitter, &MemoryForm), Odd> {
         self.uses += 1;
         if self.uses % COUNTED_EVERY == 0 && self.has_too_many() {
             self.left
@@ -194,8 +172,7 @@ impl Splitters {
     }
 
     pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.left
-            .drain(..)
-            .try_for_each(|splitter| splitter.give_back(py, &self.form))
+        let mut left = self.left.drain(..);
+        left.try_for_each(|splitter| splitter.give_back(py, &self.form).map(|_| ()))
     }
 }

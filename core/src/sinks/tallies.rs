@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use pyo3::prelude::*;
 
 use crate::exchanges::connection::NAME_BYTES;
-use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
+use crate::exchanges::fetch_sessions::{Position, Sessions, Step};
 use crate::exchanges::latency::{Parts, Rest};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
@@ -22,7 +22,7 @@ use crate::sinks::connection_log::{Counted, LogForm};
 use crate::sinks::facts::{Answered, Facts, KnownApis, Object};
 use crate::sinks::quantiles::{self, Quantiles};
 use crate::sinks::samples::Samples;
-use crate::sinks::splitters::{SplitForm, Splitter};
+use crate::sinks::splitters::{MemoryForm, Splitter};
 use crate::Odd;
 
 const PRODUCE: i16 = 0;
@@ -48,11 +48,7 @@ pub struct CountForm {
     log: LogForm,
     /// Takes a group.
     take: Object,
-    split: SplitForm,
-    /// From a connection and the ID of a fetch session to the positions in it.
-    session: Object,
-    /// Takes the same, and these positions.
-    set_session: Object,
+    memory: MemoryForm,
     /// Of so many exchanges with the longest service times Python needs more.
     slowest: usize,
 }
@@ -79,8 +75,6 @@ pub struct Counts {
 
 struct CountedConnection {
     splitter: Splitter,
-    /// Of which an exchange was counted, or that the next one needs.
-    sessions: Sessions,
     /// Groups, partitions and positions.
     held: usize,
     log: Counted,
@@ -299,13 +293,11 @@ impl Counts {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(CountedConnection::new(py, form, exchange, info.unbind())?),
         };
-        let known = connection.sessions.count + connection.splitter.watermarks_known();
+        let known = connection.splitter.known();
         if let CountedContent::Fetch(fetch) = &found {
-            connection.take_over(py, form, fetch)?;
+            connection.take_over(fetch)?;
         }
-        let (parts, noted) = connection
-            .splitter
-            .split(py, &form.split, exchange, all, &decoded)?;
+        let (parts, noted) = connection.splitter.split(&form.memory, exchange, all, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         let key = TallyKey {
@@ -367,8 +359,14 @@ impl Counts {
         connection.log.add(py, exchange, client_text, bytes, &form.log);
         connection.log.place = self.added;
         self.added += 1;
-        let mut more = group.add(exchange, &parts, bytes, &found, &mut connection.sessions);
-        let now_known = connection.sessions.count + connection.splitter.watermarks_known();
+        let mut more = group.add(
+            exchange,
+            &parts,
+            bytes,
+            &found,
+            &mut connection.splitter.memory.sessions,
+        );
+        let now_known = connection.splitter.known();
         more += now_known.saturating_sub(known);
         connection.held += more;
         self.held += more;
@@ -511,25 +509,20 @@ impl CountedConnection {
     fn new(py: Python<'_>, form: &CountForm, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
         Ok(CountedConnection {
             log: Counted::new(py, info.clone_ref(py), exchange),
-            splitter: Splitter::new(py, &form.split, info)?,
-            sessions: Sessions::default(),
+            splitter: Splitter::new(py, &form.memory, info)?,
             held: 0,
             groups: Vec::new(),
         })
     }
 
-    /// Takes over the session of a Fetch from Python. One that requests an offset again is odd.
-    fn take_over(&mut self, py: Python<'_>, form: &CountForm, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
-        let step = &fetch.session;
-        for id in self.sessions.unknown(step) {
-            let known = form.session.bind(py).call1((self.splitter.info(), id));
-            let known = known.and_then(|known| known.extract()).map_err(|_| Odd)?;
-            self.sessions.set(id, Session::of(known)?);
-        }
+    /// Takes over the sessions that a Fetch continues. One that requests an offset again is odd.
+    fn take_over(&mut self, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
+        let (step, sessions) = (&fetch.session, &mut self.splitter.memory.sessions);
+        sessions.take_over(step)?;
         let mut positions = fetch.positions();
         let is_repeated =
-            positions.any(|(topic, partition, each)| self.sessions.repeats(step, topic, partition, each));
-        match self.sessions.has_room(step, fetch.reads.len()) && !is_repeated {
+            positions.any(|(topic, partition, each)| sessions.repeats(step, topic, partition, each));
+        match sessions.has_room(step, fetch.reads.len()) && !is_repeated {
             true => Ok(()),
             false => Err(Odd),
         }
@@ -541,14 +534,9 @@ impl CountedConnection {
         if self.groups.is_empty() {
             return Ok(());
         }
-        self.splitter.give_back(py, &form.split)?;
-        for (id, positions) in self.sessions.into_python() {
-            form.set_session
-                .bind(py)
-                .call1((self.splitter.info(), id, positions))?;
-        }
+        let info = self.splitter.give_back(py, &form.memory)?;
         for group in self.groups {
-            group.pass_on(py, form, self.splitter.info())?;
+            group.pass_on(py, form, &info)?;
         }
         self.log.pass_on(py, &form.log)
     }

@@ -20,7 +20,7 @@ from kdissect import core, pipeline
 from kdissect.capture.reader import open_capture
 from kdissect.cli.main import main
 from kdissect.errors import CaptureError
-from kdissect.exchanges import offload
+from kdissect.exchanges import lending
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Exchange, PacketBlock
 from kdissect.net.analysis import TcpAnalysis
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
+    from kdissect.exchanges.lending import ConnectionState
     from kdissect.model import Closed, Segment
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
@@ -198,7 +199,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def check(blocks: list[Any], **how: Any) -> int:
         completed = 0
-        plain = offload._learn
+        plain = lending._learn
 
         def learn(exchange: Exchange) -> None:
             nonlocal completed
@@ -206,7 +207,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
             plain(exchange)
 
         with monkeypatch.context() as counted:
-            counted.setattr(offload, "_learn", learn)
+            counted.setattr(lending, "_learn", learn)
             with_core = facts(blocks, **how)
         with without_core():
             pure = facts(blocks, **how)
@@ -445,6 +446,46 @@ def outputs_of(path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     return outputs
 
 
+def test_a_connection_comes_back_as_it_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the core gives back at once is what it was lent."""
+    states: list[ConnectionState] = []
+
+    class Returning:
+        """The core, from which each connection comes back once before it stays."""
+
+        shift = property(fset=lambda self, shift: setattr(self.core, "shift", shift))
+
+        def __init__(self, *arguments: Any) -> None:
+            self.core = native(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.core, name)
+
+        def lend(self, state: ConnectionState) -> bool:
+            assert self.core.lend(state)
+            back = self.core.recall(state.ordinal)
+            assert back is not None
+            assert comparable(back) == comparable(state)
+            states.append(state)
+            return bool(self.core.lend(back))
+
+    native = core.native.Lending
+    monkeypatch.setattr(core.native, "Lending", Returning)
+    packets = damaged(mixed(BUSY, Random(5)), Random(5))
+    facts(blocks_of(pcap(packets), tmp_path), is_observed=True)
+    assert any(each.kafka is not None and each.kafka.pairing.waiting for each in states)
+
+
+def comparable(state: ConnectionState) -> tuple[Any, ...]:
+    """A state whose outstanding requests may be other objects, and whose lists may be tuples."""
+    assert state.kafka is not None
+    pairing = state.kafka.pairing
+    waiting = [(each.correlation_id, each.request_frame, each.request_header) for each in pairing.waiting]
+    tcp = state.tcp._replace(segments=list(state.tcp.segments))
+    kafka = state.kafka._replace(pairing=pairing._replace(waiting=[]))
+    return state._replace(tcp=tcp, kafka=kafka), waiting
+
+
 def test_what_ends_with_a_connection_comes_after_what_it_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -617,10 +658,11 @@ def test_nothing_is_left_of_a_dissection(is_observed: bool, exchanges: int, tmp_
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: int) -> None:
-    """From now on that call of a method has the result that a panic gives, and no effect; what ``release``
+    """From now on that call of a method has the result that a panic gives, and no effect; what ``recall``
     gives back is lost.
     """
-    plain = core.native.Offload
+    plain = core.native.Lending
+    assert hasattr(plain, method)
 
     class Breaking:
         def __init__(self, *arguments: Any) -> None:
@@ -630,15 +672,15 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
             if name == method:
                 self._left -= 1
                 if not self._left:
-                    lost = self._core.release if name == "release" else lambda *_: None
+                    lost = self._core.recall if name == "recall" else lambda *_: None
                     return lambda *arguments: (lost(*arguments), result)[1]
             return getattr(self._core, name)
 
-    monkeypatch.setattr(core, "native", SimpleNamespace(**(vars(core.native) | {"Offload": Breaking})))
+    monkeypatch.setattr(core, "native", SimpleNamespace(**(vars(core.native) | {"Lending": Breaking})))
 
 
 @pytest.mark.parametrize(
-    ("method", "result"), [("run", ([], 0, offload._BROKEN, 0, [])), ("admit", None)], ids=["run", "admit"]
+    ("method", "result"), [("run", ([], 0, lending._BROKEN, 0, [])), ("lend", False)], ids=["run", "lend"]
 )
 @pytest.mark.parametrize("call", [1, 3, 10])
 def test_a_panic_costs_only_speed(
@@ -656,7 +698,7 @@ def test_a_panic_that_loses_a_connection_ends_no_run(tmp_path: Path, monkeypatch
     every = len(list(Dissection(blocks)))
     for call in (1, 5):
         with monkeypatch.context() as broken:
-            breaking(broken, "release", None, call)
+            breaking(broken, "recall", None, call)
             assert every - 50 < len(list(Dissection(blocks))) <= every
 
 

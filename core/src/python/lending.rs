@@ -1,28 +1,31 @@
-//! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/exchanges/offload.py.
+//! The class `kdissect._core.Lending`: a [`Stage`] for kdissect/exchanges/lending.py.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::exchanges::connection::{
-    request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
-    Opening, Order, Outcome, Packet, Request, Usual, API_VERSIONS, CLIENT,
+    request_header, Apis, Bare, BeforeAcks, Connection, Finished, Frame, Header, Limits, Message, Opening,
+    Order, Outcome, Packet, Request, Usual, API_VERSIONS, CLIENT,
 };
-use crate::exchanges::stage::{Stage, StageCounts, Verdict};
+use crate::exchanges::stage::{reversed, Ended, Stage, StageCounts, Verdict};
 use crate::net::analysis::Analysis;
 use crate::net::packet::segment;
 use crate::net::shard::Shard;
 use crate::python::merge::RowBatch;
-use crate::python::opener::PythonOpener;
 use crate::python::places::Places;
+use crate::python::state::{
+    direction, BareSegment, ConnectionState, KafkaState, PartialFrame, Place, RecordState, StreamState,
+    TcpState,
+};
 use crate::runs::merge::{self, KEY};
 use crate::sinks::facts::{Answered, Constant, Known, Object, Unacknowledged};
 use crate::sinks::page::{Form, Page};
-use crate::tls::records::Records;
 use crate::Odd;
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
@@ -37,6 +40,14 @@ const INTERFACES: usize = 65_536;
 const INTRODUCTIONS: usize = 1024;
 const INTRODUCTION_BYTES: usize = 1024;
 const CORRELATION_ID: std::ops::Range<usize> = 4..8;
+
+/// What is known of a client, by the names of attributes.
+const IDENTITY: [&str; 4] = [
+    "client_software_name",
+    "client_software_version",
+    "principal",
+    "sasl_mechanism",
+];
 
 /// Why `run` stopped: the block has ended or the batch is full, ...
 const TAKEN: u8 = 0;
@@ -71,6 +82,8 @@ struct Introductions {
 /// Python's side of a connection that is here.
 struct Link {
     side: Holder,
+    /// Of the client's segments.
+    ends: Box<[u8]>,
     /// Shared by its exchanges, once it is needed.
     info: PyOnceLock<Object>,
     /// Software name and version, principal, SASL mechanism.
@@ -89,10 +102,10 @@ struct Link {
 }
 
 enum Holder {
-    /// Its objects: duplex and connection.
-    Lent(Object, Object),
-    /// It was opened here: ends and time of the SYN, and its number.
-    Opened(Box<[u8]>, i64, u64),
+    /// Its objects, duplex and connection, and which side is the client.
+    Lent(Object, Object, usize),
+    /// It was opened here: time of the SYN, and its number.
+    Opened(i64, u64),
 }
 
 /// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py.
@@ -125,17 +138,6 @@ impl Queue {
     }
 }
 
-/// Prefix of a size field, bytes and size of a frame, time of its first byte, bytes that were skipped; packet, time
-/// and interface of the latest bytes, if they came here.
-type Partial<'py> = (
-    Vec<u8>,
-    Bound<'py, PyBytes>,
-    usize,
-    i64,
-    usize,
-    Option<(u64, i64, Object)>,
-);
-
 /// See `run`.
 type PyRan<'py> = (Vec<PyStep<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
 
@@ -144,89 +146,27 @@ type PyWritten<'py> = (Bound<'py, PyBytes>, usize, Option<(Bound<'py, PyTuple>, 
 
 /// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
 /// wait since another time: its index; since when; the exchanges; the connection.
-type PyStep<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<Closed<'py>>);
+type PyStep<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<ConnectionState>);
 
-/// A Kafka connection that has ended here, with nothing left to say but this.
-#[derive(IntoPyObject)]
-struct Closed<'py> {
-    /// The object of a connection that was lent.
-    connection: Option<Object>,
-    info: Object,
-    /// The segment that opened it here.
-    syn: Option<PythonBare>,
-    first_id: Option<i32>,
-    is_reset: bool,
-    closed_ns: i64,
-    last_ns: i64,
-    completed: u64,
-    repeated_bytes: [u64; 2],
-    analysis: Option<Bound<'py, PyBytes>>,
+/// An outstanding request of Python.
+#[derive(FromPyObject)]
+struct PythonRequest<'py> {
+    correlation_id: i32,
+    time_ns: i64,
+    first_frame: PythonFrame<'py>,
+    anomalies: Bound<'py, PyAny>,
+    retransmitted_ns: Option<i64>,
 }
-
-/// See `release`.
-#[derive(IntoPyObject)]
-struct Released<'py> {
-    duplex: Option<Object>,
-    info: Object,
-    software: [Object; 2],
-    opening: PythonOpening,
-    streams: [ReleasedStream; 2],
-    clocks: (i64, i64),
-    pairing: Paired<Vec<Bound<'py, PyAny>>>,
-    partial: Vec<Partial<'py>>,
-    taken: u64,
-    has_retransmissions: bool,
-    latest: Option<Order>,
-    /// Of each direction with TLS: the beginning of the next record, and the lengths of the content of the latest.
-    records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
-    analysis: Option<Bound<'py, PyBytes>>,
-}
-
-/// Sequence number of the next byte, and of the latest acknowledgment; time of the FIN; whether a D-SACK may come; and
-/// bytes that came again.
-type ReleasedStream = (u32, Option<u32>, Option<i64>, bool, u64);
-
-/// Of a connection that may end here: ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first
-/// RST; correlation ID of the first request; whether there was a response; deadline; when it becomes idle.
-type PythonOpening = (
-    Object,
-    Vec<(usize, PythonBare)>,
-    Option<i64>,
-    Option<i32>,
-    bool,
-    Option<i64>,
-    i64,
-);
-
-/// See `stage::Ended`; the object of a connection that was lent; what is to be told of one that was reset; and the
-/// time of the SYN of one that was opened here.
-type PythonEnded<'py> = (
-    u64,
-    Bound<'py, PyBytes>,
-    i64,
-    ((u32, u32), (u32, u32)),
-    Option<Object>,
-    Option<Closed<'py>>,
-    Option<i64>,
-);
-
-/// Packet, time, interface; sequence number, acknowledgment, flags.
-type PythonBare = (u64, i64, Object, u32, u32, u8);
-
-/// What opens the next TLS record, and the beginning of that record.
-type Sealed<'py> = (Bound<'py, PyAny>, Vec<u8>);
-
-/// Sequence number of the next byte, and of the latest acknowledgment; the frame that has begun; None: no TLS.
-type Stream<'py> = (u32, Option<u32>, Partial<'py>, Option<Sealed<'py>>);
-
-/// Exchanges so far, `last_id` and `steady` of [`Connection`], outstanding requests, and the latest with acks 0.
-type Paired<W> = (u64, Option<i32>, u64, W, Vec<(i32, i16, i16)>);
-
-/// Outstanding requests: correlation ID, time, bytes, exchange, and its frame if there is no more to know of it.
-type Waiting<'py> = Vec<(i32, i64, usize, Object, Option<PythonFrame<'py>>)>;
 
 /// `Frame` of kdissect/model.py.
-type PythonFrame<'py> = (Bound<'py, PyBytes>, usize, u64, Bound<'py, PyAny>, i64, i64);
+#[derive(FromPyObject)]
+struct PythonFrame<'py> {
+    data: Bound<'py, PyBytes>,
+    packet: u64,
+    interface: Bound<'py, PyAny>,
+    start_ns: i64,
+    end_ns: i64,
+}
 
 /// A block of packets: number of the first, a number for their interface, and where each is in the buffer.
 struct Block<'a, 'py> {
@@ -244,7 +184,7 @@ enum At<'a, 'py> {
 }
 
 #[pyclass(module = "kdissect._core")]
-pub struct Offload {
+pub struct Lending {
     stage: Stage<Object>,
     links: Vec<Option<Link>>, // by slot
     interfaces: Vec<Object>,
@@ -271,7 +211,7 @@ pub struct Offload {
 /// Functions and classes of Python.
 #[derive(FromPyObject)]
 struct Callbacks {
-    /// What is usual, see offload.py.
+    /// What is usual, see lending.py.
     usual: Object,
     /// From a request to its [`Introduction`].
     introduction: Object,
@@ -370,7 +310,7 @@ impl Apis for Asking<'_, '_> {
 }
 
 #[pymethods]
-impl Offload {
+impl Lending {
     /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns`, `connection_idle_ns` and
     /// `reorder_window_ns` of the limits, and how far a RST may be from the next byte; functions and classes;
     /// and the kinds of exchanges: answered, unacknowledged, unanswered.
@@ -400,7 +340,7 @@ impl Offload {
         });
         stage.shard = python.shard.map(|(number, of)| Shard { number, of });
         stage.brokers = python.is_needed.as_ref().map(|_| HashSet::new());
-        Offload {
+        Lending {
             stage,
             links: Vec::new(),
             interfaces: Vec::new(),
@@ -569,7 +509,9 @@ impl Offload {
             }
             before = until;
             let closed = match closed.and_then(|slot| Some((slot, self.stage.connection(slot)?))) {
-                Some((slot, connection)) => self.closed(py, slot, connection)?,
+                Some((slot, (ordinal, connection))) => {
+                    Some(self.state_at_end(py, slot, ordinal, connection, true)?)
+                }
                 None => None,
             };
             steps.push((index, waiting_since_ns, done, closed));
@@ -612,36 +554,26 @@ impl Offload {
         self.stage.overdue(time_ns)
     }
 
-    /// Connections whose end here has become final before this deadline and number: see `stage::Ended`.
-    fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> PyResult<Vec<PythonEnded<'py>>> {
-        let mut ended = Vec::new();
-        while let Some((slot, ended_here, connection, is_reported)) = self.stage.end_next(before) {
-            let (ordinal, ends, time_ns, numbers) = ended_here;
+    /// Connections whose end here has become final before this deadline and number.
+    fn ended(&mut self, py: Python<'_>, before: (i64, u64)) -> PyResult<Vec<ConnectionState>> {
+        let mut states = Vec::new();
+        while let Some(ended) = self.stage.end_next(before) {
             for finished in std::mem::take(&mut self.stage.finished) {
                 let order = finished.order();
                 self.enqueue(py, finished, order);
             }
-            let closed = if is_reported {
-                self.closed(py, slot, &connection)?
-            } else {
-                None // not at all, or by `run`
-            };
-            let (mut duplex, mut first_ns) = (None, None);
+            let Ended { slot, ordinal, .. } = ended;
+            let state = self.state_at_end(py, slot, ordinal, &ended.connection, ended.is_reported)?;
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
-                match &link.side {
-                    Holder::Lent(object, _) => duplex = Some(object.clone_ref(py)),
-                    Holder::Opened(_, time_ns, _) => first_ns = Some(*time_ns),
-                }
                 if link.queued > 0 {
                     link.info(py, &self.python)?; // later it would get the ID of the next one
                 }
             }
             self.forget(py, slot);
-            let ends = PyBytes::new(py, &ends);
-            ended.push((ordinal, ends, time_ns, numbers, duplex, closed, first_ns));
+            states.push(state);
         }
-        Ok(ended)
+        Ok(states)
     }
 
     /// The numbers of all connections here.
@@ -660,89 +592,18 @@ impl Offload {
         self.stage.slot(ordinal).is_some()
     }
 
-    /// Takes a connection, see [`Link`] and [`Connection`]; `ends`: and the first sequence numbers, if it may end
-    /// here; `analysis`: its state, and which of its sides is the client. Returns whether that succeeded: not if
-    /// there was a panic.
-    #[allow(clippy::too_many_arguments)]
-    fn admit(
-        &mut self,
-        py: Python<'_>,
-        link: (u64, Object, Object, Object, [Object; 4]),
-        ends: (Vec<u8>, Vec<u8>, Option<[u32; 2]>),
-        mut streams: [Stream<'_>; 2],
-        clocks: (i64, i64),
-        pairing: Paired<Waiting<'_>>,
-        analysis: Option<(Vec<u8>, usize)>,
-    ) -> PyResult<bool> {
-        let (ordinal, duplex, connection, info, identity) = link;
-        let mut records = Vec::with_capacity(streams.len());
-        for (.., sealed) in &mut streams {
-            let opened = sealed.take().map(|(opener, buffer)| {
-                PythonOpener::new(opener).map(|opener| Records::new(Box::new(opener), buffer))
-            });
-            records.push(opened.transpose()?);
+    /// Takes a connection. Returns whether that succeeded: not if there was a panic.
+    fn lend(&mut self, py: Python<'_>, state: ConnectionState) -> PyResult<bool> {
+        match catch_unwind(AssertUnwindSafe(|| self.lent(py, state))) {
+            Ok(lent) => lent.map(|()| true),
+            Err(_) => Ok(false),
         }
-        let admitting = || {
-            let (completed, last_id, steady, waiting, unacknowledged) = pairing;
-            let opening = ends.2.map(|_| Opening {
-                handshake: None,
-                first_id: last_id,
-                is_answered: true,
-                reset: None,
-                due_ns: None,
-                idle_ns: i64::MAX, // Python looks after that
-            });
-            let mut first = ends.2.unwrap_or_default().into_iter();
-            let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
-            let mut records = records.into_iter();
-            let directions = streams.map(|(next, acknowledged, part, _)| {
-                let (prefix, data, size, start_ns, skipped, _) = part;
-                Direction {
-                    records: records.next().flatten(),
-                    first: first.next().unwrap_or_default(),
-                    next,
-                    acknowledged,
-                    prefix,
-                    data: data.as_bytes().to_vec(),
-                    size,
-                    skipped,
-                    latest: None,
-                    start_ns,
-                    fin_ns: None,
-                    doubted: false,
-                    repeated_bytes: 0,
-                }
-            });
-            let analysis = analysis.and_then(|(state, client)| Analysis::of(&state, client));
-            let connection_here = Connection {
-                opening,
-                directions,
-                now_ns: clocks.0,
-                last_ns: clocks.1,
-                completed,
-                last_id,
-                steady,
-                bytes: waiting.iter().map(|each| each.bytes).sum(),
-                waiting,
-                unacknowledged: unacknowledged.into(),
-                taken: 0,
-                has_retransmissions: false,
-                analysis: analysis.map(Box::new),
-            };
-            let slot = self
-                .stage
-                .admit(connection_here, ordinal, [ends.0.into(), ends.1.into()]);
-            self.link(py, slot, Holder::Lent(duplex, connection), Some(info), identity);
-        };
-        Ok(catch_unwind(AssertUnwindSafe(admitting)).is_ok())
     }
 
-    /// Gives a connection back: what `admit` took, in another order, or how it was opened here; how many segments
-    /// were taken; and the place of its latest exchange in the queue, if there is any. None: there was a panic,
-    /// and it is gone.
-    fn release<'py>(&mut self, py: Python<'py>, ordinal: u64) -> PyResult<Option<Released<'py>>> {
-        match catch_unwind(AssertUnwindSafe(|| self.released(py, ordinal))) {
-            Ok(released) => released.map(Some),
+    /// Gives a connection back. None: there was a panic, and it is gone.
+    fn recall(&mut self, py: Python<'_>, ordinal: u64) -> PyResult<Option<ConnectionState>> {
+        match catch_unwind(AssertUnwindSafe(|| self.recalled(py, ordinal))) {
+            Ok(recalled) => recalled.map(Some),
             Err(_) => Ok(None),
         }
     }
@@ -764,7 +625,7 @@ impl Offload {
             .map(|(slot, ordinal, now_ns)| {
                 let duplex = match self.links.get(slot).and_then(Option::as_ref) {
                     Some(Link {
-                        side: Holder::Lent(duplex, _),
+                        side: Holder::Lent(duplex, ..),
                         ..
                     }) => Some(duplex.bind(py).clone()),
                     _ => None,
@@ -775,7 +636,7 @@ impl Offload {
     }
 }
 
-impl Offload {
+impl Lending {
     /// The number that stands for an interface. None: there are too many, until all connections have gone.
     fn interface(&mut self, interface: &Bound<'_, PyAny>) -> Option<usize> {
         let address = interface.as_ptr() as usize;
@@ -795,39 +656,38 @@ impl Offload {
     }
 
     /// An outstanding request from Python, as if it had come here, if it is usual.
-    fn request(
-        &mut self,
-        py: Python<'_>,
-        (correlation_id, time_ns, bytes, exchange, frame): (i32, i64, usize, Object, Option<PythonFrame<'_>>),
-    ) -> Request<Object> {
-        let usual = frame.and_then(|(data, _, packet, interface, start_ns, end_ns)| {
-            let interface = self.interface(&interface)?;
-            let mut asking = Asking {
-                py,
-                apis: &mut self.apis,
-                introductions: &mut self.introductions,
-                python: &self.python,
-            };
-            let (header, true) = request_header(data.as_bytes(), &mut asking).ok()? else {
-                return None;
-            };
-            let frame = Frame {
-                data: data.as_bytes().to_vec(),
-                size: data.as_bytes().len(),
-                packet,
-                interface,
-                start_ns,
-                end_ns,
-            };
-            Some(Message::Frame(header, frame))
-        });
-        Request {
-            correlation_id,
-            time_ns,
-            bytes,
+    fn request(&mut self, py: Python<'_>, exchange: Object) -> PyResult<Request<Object>> {
+        let request: PythonRequest<'_> = exchange.extract(py)?;
+        let (frame, data) = (&request.first_frame, request.first_frame.data.as_bytes());
+        let mut usual = None;
+        if request.retransmitted_ns.is_none() && !request.anomalies.is_truthy()? {
+            if let Some(interface) = self.interface(&frame.interface) {
+                let mut asking = Asking {
+                    py,
+                    apis: &mut self.apis,
+                    introductions: &mut self.introductions,
+                    python: &self.python,
+                };
+                if let Ok((header, true)) = request_header(data, &mut asking) {
+                    let frame = Frame {
+                        data: data.to_vec(),
+                        size: data.len(),
+                        packet: frame.packet,
+                        interface,
+                        start_ns: frame.start_ns,
+                        end_ns: frame.end_ns,
+                    };
+                    usual = Some(Message::Frame(header, frame));
+                }
+            }
+        }
+        Ok(Request {
+            correlation_id: request.correlation_id,
+            time_ns: request.time_ns,
+            bytes: data.len(),
             message: usual.unwrap_or(Message::Object(exchange)),
             retransmitted_ns: None,
-        }
+        })
     }
 
     /// Takes packets from `self.at` on; says why it stops there.
@@ -863,8 +723,9 @@ impl Offload {
                 }
                 Verdict::Opened(slot) => {
                     if let Ok(segment) = segment(block.link_type, bytes) {
-                        let side = Holder::Opened(segment.ends.into(), time_ns, self.stage.latest);
-                        self.link(py, slot, side, None, [(); 4].map(|()| py.None()));
+                        let side = Holder::Opened(time_ns, self.stage.latest);
+                        let identity = [(); 4].map(|()| py.None());
+                        self.link(py, slot, side, segment.ends.into(), None, identity);
                     }
                 }
                 Verdict::Foreign(_) => return FOREIGN,
@@ -927,6 +788,7 @@ impl Offload {
         py: Python<'_>,
         slot: usize,
         side: Holder,
+        ends: Box<[u8]>,
         info: Option<Object>,
         identity: [Object; 4],
     ) {
@@ -939,6 +801,7 @@ impl Offload {
         }
         self.links[slot] = Some(Link {
             side,
+            ends,
             info: shared,
             software: [0, 1].map(|index| identity[index].clone_ref(py)),
             identity,
@@ -1098,167 +961,208 @@ impl Offload {
         Ok(())
     }
 
-    /// See `release`.
-    fn released<'py>(&mut self, py: Python<'py>, ordinal: u64) -> PyResult<Released<'py>> {
-        let missing = || pyo3::exceptions::PyKeyError::new_err(ordinal);
+    /// See `lend`.
+    fn lent(&mut self, py: Python<'_>, state: ConnectionState) -> PyResult<()> {
+        let missing = || PyKeyError::new_err(state.ordinal);
+        let (kafka, duplex) = (
+            state.kafka.ok_or_else(missing)?,
+            state.duplex.ok_or_else(missing)?,
+        );
+        let (tcp, pairing) = (state.tcp, kafka.pairing);
+        let [software, version, principal, mechanism] = IDENTITY.map(|name| kafka.info.getattr(py, name));
+        let connection = duplex.getattr(py, "connection")?;
+        let may_end = tcp.streams.0.first.is_some() && tcp.streams.1.first.is_some();
+        let waiting = pairing.waiting.into_iter().map(|each| self.request(py, each));
+        let waiting = waiting.collect::<PyResult<VecDeque<_>>>()?;
+        let (client_records, broker_records) = state.records.unzip();
+        let client = direction(py, tcp.streams.0, kafka.partial.0, client_records)?;
+        let broker = direction(py, tcp.streams.1, kafka.partial.1, broker_records)?;
+        let analysis = tcp.analysis.and_then(|state| Analysis::of(&state, tcp.client));
+        let here = Connection {
+            opening: may_end.then_some(Opening {
+                handshake: None,
+                reset: None,
+                due_ns: None,
+                idle_ns: i64::MAX, // Python looks after that
+            }),
+            directions: [client, broker],
+            now_ns: tcp.now_ns,
+            last_ns: kafka.last_ns,
+            is_answered: kafka.is_answered,
+            completed: pairing.completed,
+            first_id: pairing.first_id,
+            last_id: pairing.last_id,
+            steady: pairing.steady,
+            bytes: waiting.iter().map(|each| each.bytes).sum(),
+            waiting,
+            unacknowledged: pairing.unacknowledged.into(),
+            taken: 0,
+            has_retransmissions: false,
+            analysis: analysis.map(Box::new),
+        };
+        let ends = [tcp.ends.clone(), reversed(&tcp.ends)].map(Box::from);
+        let slot = self.stage.admit(here, state.ordinal, ends);
+        let identity = [software?, version?, principal?, mechanism?];
+        let side = Holder::Lent(duplex, connection, tcp.client);
+        self.link(py, slot, side, tcp.ends.into(), Some(kafka.info), identity);
+        Ok(())
+    }
+
+    /// See `recall`.
+    fn recalled(&mut self, py: Python<'_>, ordinal: u64) -> PyResult<ConnectionState> {
+        let missing = || PyKeyError::new_err(ordinal);
         let slot = self.stage.slot(ordinal).ok_or_else(missing)?;
         let connection = self.stage.release(slot).ok_or_else(missing)?;
-        let mut link = self
-            .links
-            .get_mut(slot)
-            .and_then(Option::take)
-            .ok_or_else(missing)?;
-        let info = link.info(py, &self.python)?.clone_ref(py);
-        let analysis = analysis(py, &connection);
-        let latest = (link.queued > 0).then_some(link.latest);
-        let records = connection.directions.each_ref().map(|each| each.records.as_ref());
-        let records = records.iter().map(|each| {
-            let each = (*each)?;
-            Some((
-                PyBytes::new(py, &each.buffer),
-                each.recent.iter().copied().collect(),
-            ))
-        });
-        let records = records.collect::<Option<Vec<_>>>();
-        let waiting = connection
-            .waiting
-            .into_iter()
-            .map(|request| match request.message {
-                Message::Object(exchange) => Ok(exchange.into_bound(py)),
-                Message::Frame(header, frame) => {
-                    let exchange = self.outstanding(py, &mut link, header, frame)?;
-                    note_retransmission(&exchange, request.retransmitted_ns)?;
-                    Ok(exchange)
-                }
+        let link = self.links.get_mut(slot).and_then(Option::take);
+        let mut link = link.ok_or_else(missing)?;
+        let tcp = self.tcp_state(py, &link, &connection, true);
+        let records = connection.directions.each_ref().map(|each| {
+            each.records.as_ref().map(|records| RecordState {
+                opener: None,
+                buffer: records.buffer.clone(),
+                recent: records.recent.iter().copied().collect(),
             })
-            .collect::<PyResult<_>>()?;
-        let software = if self.page.is_some() {
-            &link.software[..]
-        } else {
-            &link.identity[..2]
+        });
+        let [client_records, broker_records] = records;
+        let (taken, is_kafka) = (connection.taken, connection.first_id.is_some());
+        let kafka = is_kafka.then(|| self.kafka_state(py, &mut link, connection));
+        let kafka = kafka.transpose()?;
+        if let Some(KafkaState { info, .. }) = &kafka {
+            let software = if self.page.is_some() {
+                &link.software[..]
+            } else {
+                &link.identity[..2]
+            };
+            for (name, known) in IDENTITY.iter().zip(software) {
+                info.setattr(py, *name, known)?;
+            }
+        }
+        let state = ConnectionState {
+            ordinal,
+            duplex: link.duplex(py),
+            tcp,
+            kafka,
+            records: client_records.zip(broker_records),
+            taken,
+            latest: (link.queued > 0).then_some(link.latest),
         };
-        let software = [0, 1].map(|index| software[index].clone_ref(py));
-        let (duplex, ends) = match &link.side {
-            Holder::Opened(ends, ..) => (None, &ends[..]),
-            Holder::Lent(duplex, _) => (Some(duplex.clone_ref(py)), &[][..]),
-        };
-        let opening = self.python_opening(py, ends, connection.opening.as_ref());
         link.is_released = true;
         self.links[slot] = Some(link);
         self.forget(py, slot);
-        Ok(Released {
-            duplex,
-            info,
-            software,
-            opening,
-            streams: connection.directions.each_ref().map(|each| {
-                (
-                    each.next,
-                    each.acknowledged,
-                    each.fin_ns,
-                    each.doubted,
-                    each.repeated_bytes,
-                )
-            }),
-            clocks: (connection.now_ns, connection.last_ns),
-            pairing: (
-                connection.completed,
-                connection.last_id,
-                connection.steady,
-                waiting,
-                connection.unacknowledged.into(),
-            ),
-            partial: connection
-                .directions
-                .into_iter()
-                .map(|each| {
-                    (
-                        each.prefix,
-                        PyBytes::new(py, &each.data),
-                        each.size,
-                        each.start_ns,
-                        each.skipped,
-                        each.latest.map(|packet| {
-                            let interface = self.interfaces[packet.interface].clone_ref(py);
-                            (packet.number, packet.time_ns, interface)
-                        }),
-                    )
-                })
-                .collect(),
+        Ok(state)
+    }
+
+    /// A connection that has ended here; without its messages, unless its end is to be reported.
+    fn state_at_end(
+        &self,
+        py: Python<'_>,
+        slot: usize,
+        ordinal: u64,
+        connection: &Connection<Object>,
+        is_reported: bool,
+    ) -> PyResult<ConnectionState> {
+        let link = self.links.get(slot).and_then(Option::as_ref);
+        let link = link.ok_or_else(|| PyKeyError::new_err(slot))?;
+        let kafka = || {
+            let partial = (PartialFrame::default(), PartialFrame::default()); // it ended between two frames
+            let info = link.info(py, &self.python)?.clone_ref(py);
+            Ok::<_, PyErr>(KafkaState::of(info, connection, Vec::new(), partial))
+        };
+        Ok(ConnectionState {
+            ordinal,
+            duplex: link.duplex(py),
+            tcp: self.tcp_state(py, link, connection, false),
+            kafka: is_reported.then(kafka).transpose()?,
+            records: None,
             taken: connection.taken,
-            has_retransmissions: connection.has_retransmissions,
-            latest,
-            records,
-            analysis,
+            latest: None,
         })
     }
 
-    /// What is to be told of a connection that has ended; None: it was not recognized.
-    fn closed<'py>(
+    /// `goes_on`: with the segments after the SYN, which Python processes again.
+    fn tcp_state(
         &self,
-        py: Python<'py>,
-        slot: usize,
+        py: Python<'_>,
+        link: &Link,
         connection: &Connection<Object>,
-    ) -> PyResult<Option<Closed<'py>>> {
-        let Some(opening) = connection.opening.as_ref() else {
-            return Ok(None);
+        goes_on: bool,
+    ) -> TcpState {
+        let bare = |sender: usize, bare: &Bare| BareSegment {
+            sender,
+            packet: bare.packet.number,
+            time_ns: bare.packet.time_ns,
+            interface: self.interfaces[bare.packet.interface].clone_ref(py),
+            sequence: bare.sequence,
+            acknowledgment: bare.acknowledgment,
+            flags: bare.flags,
         };
-        let Some(link) = self.links.get(slot).and_then(Option::as_ref) else {
-            return Ok(None);
-        };
-        if opening.first_id.is_none() {
-            return Ok(None);
-        }
-        let reset_ns = || opening.due_ns.unwrap_or_default().max(connection.now_ns);
-        Ok(Some(Closed {
-            connection: match &link.side {
-                Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
-                Holder::Opened(..) => None,
-            },
-            info: link.info(py, &self.python)?.clone_ref(py),
-            syn: opening.handshake.as_ref().map(|(syn, _)| self.bare(py, syn)),
-            first_id: opening.first_id,
-            is_reset: !connection.is_finished(),
-            closed_ns: connection.finished_ns().unwrap_or_else(reset_ns),
-            last_ns: connection.last_ns,
-            completed: connection.completed,
-            repeated_bytes: connection.directions.each_ref().map(|each| each.repeated_bytes),
-            analysis: analysis(py, connection),
-        }))
-    }
-
-    /// A segment for Python.
-    fn bare(&self, py: Python<'_>, bare: &Bare) -> PythonBare {
-        let interface = self.interfaces[bare.packet.interface].clone_ref(py);
-        let Packet { number, time_ns, .. } = bare.packet;
-        (
-            number,
-            time_ns,
-            interface,
-            bare.sequence,
-            bare.acknowledgment,
-            bare.flags,
-        )
-    }
-
-    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: Option<&Opening>) -> PythonOpening {
-        let bare = |bare: &Bare| self.bare(py, bare);
+        let opening = connection.opening.as_ref();
         let mut segments = Vec::new();
         if let Some((syn, syn_ack)) = opening.and_then(|opening| opening.handshake.as_ref()) {
-            segments.push((CLIENT, bare(syn)));
-            segments.extend(syn_ack.as_ref().map(|each| (1 - CLIENT, bare(each))));
+            segments.push(bare(CLIENT, syn));
+            segments.extend(
+                syn_ack
+                    .as_ref()
+                    .filter(|_| goes_on)
+                    .map(|each| bare(1 - CLIENT, each)),
+            );
         }
-        let reset = opening.and_then(|opening| opening.reset);
-        segments.extend(reset.as_ref().map(|(_, side, each)| (*side, bare(each))));
-        (
-            PyBytes::new(py, ends).into_any().unbind(),
+        let reset = opening.and_then(|opening| opening.reset.as_ref());
+        segments.extend(reset.filter(|_| goes_on).map(|(_, side, each)| bare(*side, each)));
+        let [client, broker] = connection.directions.each_ref().map(|each| StreamState {
+            first: opening.map(|_| each.first),
+            next: each.next,
+            acknowledged: each.acknowledged,
+            fin_ns: each.fin_ns,
+            doubted: each.doubted,
+            repeated_bytes: each.repeated_bytes,
+        });
+        let analysis = connection.analysis.as_ref();
+        TcpState {
+            client: link.client(),
+            ends: link.ends.to_vec(),
+            streams: (client, broker),
+            now_ns: connection.now_ns,
+            analysis: analysis.map(|analysis| analysis.state()),
             segments,
-            reset.map(|(first_ns, ..)| first_ns),
-            opening.and_then(|opening| opening.first_id),
-            opening.is_some_and(|opening| opening.is_answered),
-            opening.and_then(|opening| opening.due_ns),
-            opening.map_or(0, |opening| opening.idle_ns),
-        )
+            reset_ns: reset.map(|(first_ns, ..)| *first_ns),
+            due_ns: opening.and_then(|opening| opening.due_ns),
+            idle_ns: opening
+                .map(|opening| opening.idle_ns)
+                .filter(|_| link.is_opened_here()),
+        }
+    }
+
+    fn kafka_state(
+        &self,
+        py: Python<'_>,
+        link: &mut Link,
+        mut connection: Connection<Object>,
+    ) -> PyResult<KafkaState> {
+        let waiting = std::mem::take(&mut connection.waiting).into_iter();
+        let waiting = waiting.map(|request| match request.message {
+            Message::Object(exchange) => Ok(exchange),
+            Message::Frame(header, frame) => {
+                let exchange = self.outstanding(py, link, header, frame)?;
+                note_retransmission(&exchange, request.retransmitted_ns)?;
+                Ok(exchange.unbind())
+            }
+        });
+        let waiting = waiting.collect::<PyResult<_>>()?;
+        let [client, broker] = connection.directions.each_mut().map(|each| PartialFrame {
+            prefix: std::mem::take(&mut each.prefix),
+            data: std::mem::take(&mut each.data),
+            size: each.size,
+            start_ns: each.start_ns,
+            skipped: each.skipped,
+            latest: each.latest.map(|packet| Place {
+                packet: packet.number,
+                time_ns: packet.time_ns,
+                interface: self.interfaces[packet.interface].clone_ref(py),
+            }),
+        });
+        let info = link.info(py, &self.python)?.clone_ref(py);
+        Ok(KafkaState::of(info, &connection, waiting, (client, broker)))
     }
 
     /// Python takes the next exchange of a connection, or it is no longer here.
@@ -1290,9 +1194,7 @@ impl Offload {
             request,
             outcome,
         } = finished;
-        let mut link = self.links[slot]
-            .take()
-            .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(slot))?;
+        let mut link = self.links[slot].take().ok_or_else(|| PyKeyError::new_err(slot))?;
         let info = link.info(py, &self.python)?.bind(py).clone();
         let (answered, unacknowledged, unanswered) = &self.kinds;
         let (kind, completed_ns, response, end) = match outcome {
@@ -1307,13 +1209,7 @@ impl Offload {
                 exchange.setattr("number", number)?;
                 exchange.setattr("kind", kind)?;
                 exchange.setattr("completed_ns", completed_ns)?;
-                let names = [
-                    "client_software_name",
-                    "client_software_version",
-                    "principal",
-                    "sasl_mechanism",
-                ];
-                for (name, value) in names.into_iter().zip(&link.identity) {
+                for (name, value) in IDENTITY.into_iter().zip(&link.identity) {
                     exchange.setattr(name, value)?;
                 }
                 exchange
@@ -1356,7 +1252,7 @@ impl Offload {
             }
         }
         let connection = match &link.side {
-            Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
+            Holder::Lent(_, connection, _) => Some(connection.clone_ref(py)),
             Holder::Opened(..) => None,
         };
         let pair = (connection, 0, exchange).into_pyobject(py);
@@ -1443,10 +1339,7 @@ impl Known for KnownLink<'_> {
     }
 
     fn ends(&self) -> Option<&[u8]> {
-        match &self.link.side {
-            Holder::Opened(ends, ..) => Some(ends),
-            Holder::Lent(..) => None,
-        }
+        self.link.is_opened_here().then_some(&self.link.ends)
     }
 
     fn identity(&self) -> &[Object; 4] {
@@ -1455,14 +1348,34 @@ impl Known for KnownLink<'_> {
 }
 
 impl Link {
+    fn is_opened_here(&self) -> bool {
+        matches!(self.side, Holder::Opened(..))
+    }
+
+    /// Which side of the connection is the client.
+    fn client(&self) -> usize {
+        match self.side {
+            Holder::Lent(.., client) => client,
+            Holder::Opened(..) => 0,
+        }
+    }
+
+    /// The object of a connection that was lent.
+    fn duplex(&self, py: Python<'_>) -> Option<Object> {
+        match &self.side {
+            Holder::Lent(duplex, ..) => Some(duplex.clone_ref(py)),
+            Holder::Opened(..) => None,
+        }
+    }
+
     /// What its exchanges share.
     fn info(&self, py: Python<'_>, python: &Callbacks) -> PyResult<&Object> {
         self.info.get_or_try_init(py, || match &self.side {
-            Holder::Opened(ends, time_ns, ordinal) => {
-                let values = (PyBytes::new(py, ends), *time_ns, *ordinal);
+            Holder::Opened(time_ns, ordinal) => {
+                let values = (PyBytes::new(py, &self.ends), *time_ns, *ordinal);
                 Ok(python.info.bind(py).call1(values)?.unbind())
             }
-            Holder::Lent(..) => Err(pyo3::exceptions::PyKeyError::new_err(())), // it came with the connection
+            Holder::Lent(..) => Err(PyKeyError::new_err(())), // it came with the connection
         })
     }
 
@@ -1510,12 +1423,6 @@ impl<'a> Block<'a, '_> {
         };
         Some((time_ns, self.data.get(begin..end)?))
     }
-}
-
-/// `TcpAnalysis.state` of a connection.
-fn analysis<'py>(py: Python<'py>, connection: &Connection<Object>) -> Option<Bound<'py, PyBytes>> {
-    let analysis = connection.analysis.as_ref()?;
-    Some(PyBytes::new(py, &analysis.state()))
 }
 
 fn note_retransmission(exchange: &Bound<'_, PyAny>, retransmitted_ns: Option<i64>) -> PyResult<()> {

@@ -10,8 +10,8 @@ that Python has opened is lent to it once it is recognized as Kafka, nothing is 
 directions were seen; it may end there too. The core takes the packets of a connection until one is unusual:
 lost, late or repeated in part; a frame or header that does not fit; SASL; a response that does not answer the
 oldest request. It stops before that packet, which has had no effect. The connection is recalled: its state
-goes into the objects here, which are made if the core has opened it, and the packet takes its usual way.
-Packets that belong to none of the core's connections take it in runs.
+goes into the objects here, which are made if the core has opened it, and Python processes the packet. It also
+processes the packets of all other connections, several at a time.
 
 Holds nothing; what the core holds for connections counts as theirs.
 """
@@ -19,14 +19,13 @@ Holds nothing; what the core holds for connections counts as theirs.
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.framing import PartialFrame, Place
 from kdissect.kafka.headers import (
     API_VERSIONS,
     MAX_API_KEY,
@@ -42,7 +41,6 @@ from kdissect.model import (
     ANSWERED,
     UNACKNOWLEDGED,
     UNANSWERED,
-    Closed,
     ConnectionInfo,
     Exchange,
     Frame,
@@ -50,7 +48,7 @@ from kdissect.model import (
     PacketBlock,
 )
 from kdissect.net.analysis import TcpAnalysis
-from kdissect.net.connection import Connection, Ended, Opened
+from kdissect.net.connection import Connection, EndedThere, StreamState, TcpState
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.stream import Stream
 from kdissect.net.tcp import endpoints, reversed_ends
@@ -58,12 +56,13 @@ from kdissect.net.tcp import endpoints, reversed_ends
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
+    from kdissect.exchanges.kafka_connection import KafkaConnection, KafkaState, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, Segment
     from kdissect.net.connection import Connections, Event
     from kdissect.net.duplex import ConnectionIds, Duplex
+    from kdissect.tls.connection import RecordState
     from kdissect.tls.decryption import Decryption
 
 _FOREIGN, _ODD, _FULL, _BROKEN = range(1, 5)
@@ -73,7 +72,6 @@ MAX_NS = 1 << 62
 """The core's times have 64 bits."""
 
 _ALL = 1 << 32
-_NO_FRAME = PartialFrame(b"", b"", 0, 0)
 _MAX_REACH = (1 << 31) - 1
 _API_VERSIONS = API_VERSIONS.to_bytes(2, "big")
 _BRIEF = 32
@@ -104,6 +102,31 @@ class Finishing(NamedTuple):
     arrived: Callable[[], int]
 
 
+class ConnectionState(NamedTuple):
+    """A connection as it goes to the native core, is recalled from it, or has ended there.
+
+    Each part is of the class that continues with it. What the connection remembers of its exchanges
+    (memory.py) goes the same ways, but only once the exchanges before are through.
+
+    Attributes:
+        ordinal: its number.
+        duplex: the object of one that was lent; None if the core has opened it.
+        tcp: of its streams.
+        kafka: of its messages; None if it was not recognized yet, or its end is not to be reported.
+        records: of client and broker; None without TLS.
+        taken: how many segments the core has taken.
+        latest: order of its last exchange in the core's queue; None if there is none.
+    """
+
+    ordinal: int
+    duplex: Duplex | None
+    tcp: TcpState
+    kafka: KafkaState | None
+    records: tuple[RecordState, RecordState] | None = None
+    taken: int = 0
+    latest: tuple[int, int] | None = None
+
+
 class _Callbacks(NamedTuple):
     """What the core calls. It reads the attributes by name.
 
@@ -113,7 +136,7 @@ class _Callbacks(NamedTuple):
             it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
         shard: number of the shard of connections to take, and of shards; None: there is only one.
-        is_needed: see ``Offload``.
+        is_needed: see ``Lending``.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
         new: ``tuple.__new__``.
     """
@@ -130,7 +153,7 @@ class _Callbacks(NamedTuple):
     new: Callable[..., Any] = tuple.__new__
 
 
-class Offload:
+class Lending:
     """Takes blocks of packets in place of ``Connections``.
 
     Args:
@@ -192,7 +215,7 @@ class Offload:
             is_needed,
             partial(_info, connections.ids, cluster_of),
         )
-        self._core = core.native.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
+        self._core = core.native.Lending(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
@@ -353,35 +376,35 @@ class Offload:
         for ordinal in self._core.tick(_clamped(time_ns)):
             self.recall(ordinal)
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None, int | None]]:
+    def ended(self, before: tuple[int, int]) -> Iterable[EndedThere]:
         """See ``net.connection.Lender``."""
         time_ns, ordinal = before
-        all_ended = self._core.ended((_clamped(time_ns), ordinal))
-        if all_ended:
+        states = self._core.ended((_clamped(time_ns), ordinal))
+        if states:
             self._count()
             self.waiting_since_ns = self._core.waiting_since_ns
-        for *_, duplex, closed, _ in all_ended:
-            if duplex is not None:
-                if closed is None and duplex.connection is not None:
+        for state in states:
+            if (duplex := state.duplex) is not None:
+                if state.kafka is None and duplex.connection is not None:
                     self._kafka.pop(duplex.connection, None)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
-            (
-                ordinal,
-                Ended(ends, ended_ns, numbers),
-                None if closed is None else self._closed(closed),
-                first_ns,
+            EndedThere(
+                state.ordinal,
+                state.tcp.ended,
+                None if state.kafka is None else self._closed(state),
+                state.tcp.segments[0].time_ns if state.duplex is None else None,
             )
-            for ordinal, ends, ended_ns, numbers, _, closed, first_ns in all_ended
+            for state in states
         ]
 
-    def _closed(self, closed: core.native._Closed) -> Event:
+    def _closed(self, state: ConnectionState) -> Event:
         """The end of a connection in the core; its objects get the state that it has reached."""
-        info, connection = closed["info"], closed["connection"]
-        if connection is None:
-            assert closed["syn"] is not None
-            packet, time_ns, interface, *_ = closed["syn"]
+        assert state.kafka is not None
+        tcp, info = state.tcp, state.kafka.info
+        if state.duplex is None:
+            _, packet, time_ns, interface, *_ = tcp.segments[0]
             known = (
                 info.id,
                 (info.client, info.broker),
@@ -392,24 +415,25 @@ class Offload:
                 interface,
                 info.ordinal,
             )
-            tcp = None if closed["analysis"] is None else TcpAnalysis()
-            connection = Connection(*known, streams=(Stream(), Stream()), tcp=tcp)
+            analysis = None if tcp.analysis is None else TcpAnalysis()
+            connection = Connection(*known, streams=(Stream(), Stream()), tcp=analysis)
             for stream in connection.streams:
                 stream.seen = True
             kafka = self._kafka[connection] = self._open_kafka(connection)
             assert kafka is not None
-            kafka.resume(0, info, closed["first_id"], is_answered=True)
+            kafka.resume(0, state.kafka)
         else:
-            kafka = self._kafka[connection]
-        assert kafka is not None
-        assert kafka.client is not None
-        kafka.last_ns = closed["last_ns"]
-        kafka.restore((closed["completed"], None, 0, [], [], False), (_NO_FRAME, _NO_FRAME))
-        for sender, repeated_bytes in enumerate(closed["repeated_bytes"]):
-            connection.streams[sender ^ kafka.client].repeated_bytes += repeated_bytes
-        if connection.tcp is not None and closed["analysis"] is not None:
-            connection.tcp.restore(closed["analysis"])
-        return connection, 0, Closed("reset" if closed["is_reset"] else "fin", closed["closed_ns"])
+            assert state.duplex.connection is not None
+            connection = state.duplex.connection
+            known_kafka = self._kafka[connection]
+            assert known_kafka is not None
+            kafka = known_kafka
+            kafka.restore(state.kafka)
+        for sender, each in enumerate(tcp.streams):
+            connection.streams[sender ^ tcp.client].repeated_bytes += each.repeated_bytes
+        if connection.tcp is not None and tcp.analysis is not None:
+            connection.tcp.restore(tcp.analysis)
+        return connection, 0, tcp.closed
 
     def _update(self) -> None:
         """Set the clocks of the connections that the core has, and their place among the recently used."""
@@ -476,59 +500,31 @@ class Offload:
             latest = self._finishing.ordering.latest(connection.key)
             if latest is not None and latest[0] >= duplex.now_ns:
                 return
-        sealed = None if decryption is None else decryption.lend(connection)
-        if decryption is not None and sealed is None:
+        records = None if decryption is None else decryption.lend(connection)
+        if decryption is not None and records is None:
             return
-        state = kafka.lend(duplex.now_ns)
-        if state is None:
+        lent = kafka.lend(duplex.now_ns)
+        if lent is None:
             return
-        (info, completed, last_id, steady, waiting, unacknowledged), partial = state
-        identity = (
-            info.client_software_name,
-            info.client_software_version,
-            info.principal,
-            info.sasl_mechanism,
+        may_end = (
+            decryption is None
+            and lent.pairing.last_id is not None
+            and None not in (one.first, two.first)
+            and not self._connections.were_used(duplex.ends)
         )
-        requests = [
-            (
-                each.correlation_id,
-                each.time_ns,
-                len(each.first_frame.data),
-                each,
-                None if each.anomalies or each.retransmitted_ns is not None else each.request_frame,
-            )
-            for each in waiting
-        ]
-        client, broker = (both[side] for side in (kafka.client, 1 - kafka.client))
-        is_here = self._core.admit(
-            (duplex.ordinal, duplex, connection, info, identity),
-            (client, broker, self._beginnings(duplex, kafka, last_id) if decryption is None else None),
-            [
-                (duplex.streams[side].next, duplex.streams[side].acknowledged, part, sealed and sealed[side])
-                for side, part in zip((kafka.client, 1 - kafka.client), partial, strict=True)
-            ],
-            (duplex.now_ns, kafka.last_ns),
-            (completed, last_id, steady, requests, unacknowledged),
-            None if duplex.tcp is None else (duplex.tcp.state, kafka.client),
+        client, broker = (
+            StreamState(stream.first if may_end else None, stream.next, stream.acknowledged)
+            for stream in ((one, two) if kafka.client == 0 else (two, one))
         )
-        if not is_here:
-            kafka.restore((completed, last_id, steady, waiting, unacknowledged, False), partial)
+        analysis = None if duplex.tcp is None else duplex.tcp.state
+        tcp = TcpState(kafka.client, both[kafka.client], (client, broker), duplex.now_ns, analysis)
+        if records is not None and kafka.client == 1:
+            records = records[1], records[0]
+        if not self._core.lend(ConnectionState(duplex.ordinal, duplex, tcp, lent, records)):
+            kafka.restore(lent)
             self._is_broken = True
             return
         self._memory.forget(kafka)
-
-    def _beginnings(self, duplex: Duplex, kafka: KafkaConnection, last_id: int | None) -> list[int] | None:
-        """The first sequence number of client and broker, if the connection may end in the core."""
-        sides = (0, 1) if kafka.client == 0 else (1, 0)
-        firsts = [duplex.streams[side].first for side in sides]
-        if (
-            None in firsts
-            or kafka.protocol != "Kafka"
-            or last_id is None
-            or self._connections.were_used(duplex.ends)
-        ):
-            return None
-        return cast("list[int]", firsts)
 
     def recall_all(self) -> None:
         """See ``net.connection.Lender``."""
@@ -540,59 +536,40 @@ class Offload:
         """Put the state of a connection that the core has into its objects. None if it has been lost."""
         if not self._core.has(ordinal):
             return None
-        released = self._core.release(ordinal)
+        state = self._core.recall(ordinal)
         self._core.pass_on(False)
         self.waiting_since_ns = self._core.waiting_since_ns
-        if released is None:  # what the core has taken of it is a gap
+        if state is None:  # what the core has taken of it is a gap
             self._is_broken = True
             self._connections.lose(ordinal)
             return None
-        streams, (now_ns, last_ns), info = released["streams"], released["clocks"], released["info"]
-        if (latest := released["latest"]) is not None:
+        if state.latest is not None:
+            assert state.kafka is not None
             assert self._finishing is not None
             assert self._finishing.ordering is not None  # a shard's exchanges do not wait
-            self._finishing.ordering.note_latest(info.key, latest)
-        ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
-        opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, released["analysis"])
-        duplex: Duplex | None = released["duplex"]
-        if duplex is None:
-            duplex = self._connections.resume(ordinal, opened)
-            if first_id is None or duplex.is_finished:
-                return duplex
-            assert duplex.connection is not None
+            self._finishing.ordering.note_latest(state.kafka.info.key, state.latest)
+        for exchange in () if state.kafka is None else state.kafka.pairing.waiting:
+            _decode_produce(exchange)
+        duplex = self._connections.resume(ordinal, state.tcp, state.duplex)
+        if state.kafka is None or duplex.is_finished:
+            if duplex.connection is not None:
+                self._kafka.pop(duplex.connection, None)
+            return duplex
+        assert duplex.connection is not None
+        if state.duplex is None:
             kafka = self._kafka[duplex.connection] = self._open_kafka(duplex.connection)
             assert kafka is not None
-            kafka.resume(0, info, first_id, is_answered=is_answered)
+            kafka.resume(0, state.kafka)
         else:
-            assert duplex.connection is not None
-            self._connections.resume(
-                ordinal, opened, duplex, int(info.client_end != duplex.connection.ends[0])
-            )
-            if duplex.is_finished:
-                self._kafka.pop(duplex.connection, None)
-                return duplex
-            known = self._kafka[duplex.connection]
-            assert known is not None
-            kafka = known
-        assert duplex.connection is not None
-        assert kafka.client is not None
-        sides = kafka.client, 1 - kafka.client
-        if released["records"] is not None and (decryption := self._decryption()) is not None:
-            for side, (beginning, lengths) in zip(sides, released["records"], strict=True):
-                decryption.restore(duplex.connection, side, beginning, lengths)
-        kafka.last_ns = last_ns
-        info.client_software_name, info.client_software_version = released["software"]
-        completed, last_id, steady, waiting, unacknowledged = released["pairing"]
-        for exchange in waiting:
-            _decode_produce(exchange)
-        partial = [
-            PartialFrame(bytes(prefix), data, size, start_ns, skipped, latest and Place(*latest))
-            for prefix, data, size, start_ns, skipped, latest in released["partial"]
-        ]
-        pairing = completed, last_id, steady, waiting, unacknowledged, released["has_retransmissions"]
-        kafka.restore(pairing, partial)
+            kafka = self._kafka[duplex.connection]
+            assert kafka is not None
+            kafka.restore(state.kafka)
+        if state.records is not None and (decryption := self._decryption()) is not None:
+            sides = state.tcp.client, 1 - state.tcp.client
+            for side, records in zip(sides, state.records, strict=True):
+                decryption.restore(duplex.connection, side, records)
         self._memory.note(kafka)
-        if released["taken"] < _BRIEF:
+        if state.taken < _BRIEF:
             missed = min(_MAX_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
             self._missing[duplex] = missed, missed
         else:
@@ -642,8 +619,8 @@ def _decode_produce(exchange: Exchange) -> None:
 @cache
 def _usual(api_key: int, api_version: int) -> tuple[str | None, bool, int] | None:
     """What the core must know about requests of this API and version: name; whether the header has tags; and
-    for Produce, what comes before ``acks`` (0: nothing, 1: a string, 2: a compact string). None: they are not
-    its business.
+    for Produce, what comes before ``acks`` (0: nothing, 1: a string, 2: a compact string). None: such
+    requests are left to Python.
     """
     is_possible = 0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION
     if not is_possible or is_vendor_key(api_key) or api_key in IDENTIFYING_APIS - {API_VERSIONS}:
