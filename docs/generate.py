@@ -146,11 +146,13 @@ EXPORTS = """\
 # Tables of an export
 
 `kdissect export` writes these tables. All have `date`. `exchanges`, `records`, `partitions`, `groups`,
-`topic_ids` and `anomalies` join on `connection` and `number`; `connections` joins on `connection`, and
-`captures` on `capture`. Every column is declared nullable; names are unique even when compared
-case-insensitively. Columns have the types in `_kdissect/schema.json`, which is a Spark schema. A time before
-the year 1 or after 9999, as a damaged capture can have, is null; the numbers `time_ns` and `timestamp_ms`
-still have it, as far as 64 bits allow.
+`brokers`, `rebalances`, `topic_ids` and `anomalies` join on `connection` and `number`; `connections`
+joins on `connection`, and `captures` on `capture`. Rows of `brokers` and `rebalances` are written when
+all captures of a run were read: a rebalance that continues in the captures of the next run is cut
+there. Every column is declared nullable; names are unique even when compared case-insensitively.
+Columns have the types in `_kdissect/schema.json`, which is a Spark schema. A time before the year 1 or
+after 9999, as a damaged capture can have, is null; the numbers `time_ns` and `timestamp_ms` still have
+it, as far as 64 bits allow.
 
 In JSON lines, `request` and `response` are objects, which Spark reads as strings. In Parquet they are strings
 of JSON, and `key` and `value` of records are bytes: those on the wire if `*_encoding` is `utf-8` or `base64`,

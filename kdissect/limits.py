@@ -20,9 +20,9 @@ MAX_COUNT = (1 << 63) - 1
 """Largest integer in a column of a table; counters in pcapng files, and their sums, can be larger."""
 
 
-ANY, ROWS, NAMES, SUMMARY, TABLES, PIPE, TOP, OPTION = (
-    *("any command", "rows", "rows that wait for others", "summaries and check", "tables", "live capture"),
-    *("dashboard and metrics", "an option, or a key log"),
+ANY, ROWS, NAMES, SUMMARY, TABLES, GROUPS, PIPE, TOP, OPTION = (
+    *("any command", "rows", "rows that wait for others", "summaries and check", "tables"),
+    *("summaries, check and tables", "live capture", "dashboard and metrics", "an option, or a key log"),
 )
 """What holds memory up to a limit. A command has some of these at once."""
 
@@ -422,7 +422,8 @@ class Limits:
         32,
         "summaries",
         "Clusters, and brokers whose cluster is not known yet, whose topics, groups, producers and findings "
-        "are counted apart; those of all others are counted together. A platform has a few clusters.",
+        "are counted apart; those of all others are counted together. They share `summary_rows`. A platform "
+        "has a few clusters.",
     )
     summary_buckets: int = _bound(
         4096,
@@ -459,14 +460,14 @@ class Limits:
         "summaries",
         "Events of all groups together, about 500 bytes each.",
         each=500,
-        by=SUMMARY,
+        by=GROUPS,
     )
     summary_group_members: int = _bound(
         10_000,
         "summaries",
         "Member IDs of all groups together; each client gets one when it starts.",
         each=1000,
-        by=SUMMARY,
+        by=GROUPS,
     )
     summary_group_listed: int = _bound(
         50_000,
@@ -474,7 +475,7 @@ class Limits:
         "Partitions and topics of all members together, as last assigned and subscribed, about 50 bytes "
         "each. Above it, those of members seen later are left out.",
         each=60,
-        by=SUMMARY,
+        by=GROUPS,
     )
     summary_group_partitions: int = _bound(
         30_000,
@@ -605,6 +606,14 @@ class Limits:
         "written, which takes Arrow several times as much. Also the bytes held for the footers of its open "
         "files; above it, the file with the largest is finished.",
         each=14,
+        by=TABLES,
+    )
+    export_brokers: int = _bound(
+        10_000,
+        "tables",
+        "Rows of `brokers`, about 500 bytes each: the largest clusters have a thousand brokers with a few "
+        "listeners each.",
+        each=700,
         by=TABLES,
     )
     export_files: int = _bound(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kdissect.spark.options import SourceOptions
 
-BY_FILE = [name for name in TABLES if name not in ("connections", "topic_ids")]
+BY_FILE = [name for name in TABLES if name not in ("connections", "topic_ids", "brokers", "rebalances")]
 """Tables of which each row belongs to one file."""
 OF_FILES = {"capture", "packet", "interfaces"}
 """Columns that tell of files, and so depend on how captures are divided into them."""

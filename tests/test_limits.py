@@ -7,6 +7,7 @@ import pytest
 from kdissect.limits import (
     ANY,
     DEFAULT,
+    GROUPS,
     LIVE,
     NAMES,
     OPTION,
@@ -35,12 +36,12 @@ def test_live_bounds_give_way_to_those_that_were_set() -> None:
     ("holding", "most"),
     [
         pytest.param((ROWS, NAMES), 568 * MB, id="read"),
-        pytest.param((SUMMARY,), 682 * MB, id="summary"),
-        pytest.param((ROWS, NAMES, TABLES), 685 * MB, id="export"),
+        pytest.param((SUMMARY, GROUPS), 682 * MB, id="summary"),
+        pytest.param((ROWS, NAMES, TABLES, GROUPS), 726 * MB, id="export"),
         pytest.param((ROWS, PIPE), 582 * MB, id="live"),
-        pytest.param((ROWS, TABLES, PIPE), 699 * MB, id="live -o"),
+        pytest.param((ROWS, TABLES, GROUPS, PIPE), 740 * MB, id="live -o"),
         pytest.param((TOP, PIPE), 558 * MB, id="live --top"),
-        pytest.param((SUMMARY, ROWS, PIPE), 795 * MB, id="live --summary"),
+        pytest.param((SUMMARY, GROUPS, ROWS, PIPE), 795 * MB, id="live --summary"),
     ],
 )
 def test_all_that_limits_allow_at_once_is_bounded(holding: tuple[str, ...], most: int) -> None:
@@ -55,7 +56,7 @@ def test_all_that_limits_allow_at_once_is_bounded(holding: tuple[str, ...], most
 def test_a_limit_states_the_memory_of_what_it_limits() -> None:
     for bound in fields(Limits):
         each, by = bound.metadata["each"], bound.metadata["by"]
-        assert by in (ANY, ROWS, NAMES, SUMMARY, TABLES, PIPE, TOP, OPTION)
+        assert by in (ANY, ROWS, NAMES, SUMMARY, TABLES, GROUPS, PIPE, TOP, OPTION)
         assert not (each and bound.name.endswith("_ns"))
         if each and bound.name.endswith("_bytes"):
             assert each == (14 if bound.name == "export_bytes" else 1)

@@ -76,19 +76,22 @@ def rows_of(summary: Run, cluster: str | None) -> Run:
     tables: Run = {
         name: summary[name] for name in ("topics", "partitions", "group_history", "lag", "findings")
     }
-    tables |= {name: rows for name, rows in (summary["transactions"] or {}).items() if isinstance(rows, list)}
+    for part in ("transactions", "versions"):
+        tables |= {name: rows for name, rows in (summary[part] or {}).items() if isinstance(rows, list)}
     result = {
         name: [row for row in rows if row["cluster_id"] == cluster] for name, rows in tables.items() if rows
     }
     for row in result.get("findings", ()):
         row["subject"] = row["subject"].removesuffix(f" of cluster {cluster}")
+    if "used" in result:  # by a broker, of controllers whose cluster nothing names
+        result["used"] = [row for row in result["used"] if row["client"] != "1"]
     for row in result.get("topics", ()):
         for name in [name for name in row if name.endswith("per_second")]:
             del row[name]  # over the time of the whole summary
     return result
 
 
-PARTED = [f"--{name}" for name in ("groups", "lag", "transactions", "findings")]
+PARTED = [f"--{name}" for name in ("groups", "lag", "transactions", "findings", "versions")]
 
 
 @pytest.mark.usefixtures("with_core_and_without")
@@ -101,6 +104,26 @@ def test_summary(lagging: tuple[Path, Path], names: str, jobs: int) -> None:
         assert rows_of(both, cluster) == alone
         assert max(row["lag_worst"] for row in alone["lag"]) == 958
     assert {row["cluster_id"] for row in both["lag"]} == {PROD, TEST}
+
+
+@pytest.mark.usefixtures("with_core_and_without")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_clients_and_errors(twins: Callable[[str], tuple[Path, Path]], jobs: int) -> None:
+    paths = twins("kafka-4-transactions")
+    both = document("-j", jobs, *paths)
+    for cluster, path in zip((PROD, TEST), paths, strict=True):
+        alone = document(path)
+        for table in ("clients", "errors"):
+            expected = [row for row in alone[table] if row["cluster_id"] == cluster]
+            found = [row for row in both[table] if row["cluster_id"] == cluster]
+            expected = [row for row in expected if row["client"] != "1"]  # of controllers, which name none
+            for row in (*expected, *found):
+                for name in [name for name in row if name.endswith("per_second")]:
+                    del row[name]
+            assert sorted(found, key=repr) == sorted(expected, key=repr) != []
+    page = say("summary", "--versions", *paths).out.decode()
+    assert PROD in page
+    assert TEST in page
 
 
 @pytest.mark.usefixtures("with_core_and_without")
@@ -293,3 +316,23 @@ def test_parts_beyond_the_limit_are_counted_together() -> None:
         parts.of(connection(broker=broker))
     assert len(parts.parts) == 3
     assert None in parts.parts
+
+
+def test_parts_share_the_rows_of_a_table() -> None:
+    """However many clusters there are, a table of names has as many rows as with one."""
+    limits = Limits(summary_rows=4)
+    parts = ByCluster(partial(Groups, limits), limits)
+    for broker, names in (("10.0.0.1", "abc"), ("10.0.0.2", "def"), ("10.0.0.3", "g")):
+        groups = parts.of(connection(broker=broker)).groups
+        for name in names:
+            groups[name].seen += 1
+    assert sum(len(part.groups) for part in parts.parts.values()) == 4
+    assert sum(part.groups.other.seen for part in parts.parts.values() if part.groups.other) == 3
+    one, two, _ = parts.parts.values()
+    one.merge(two)
+    assert set(one.groups) == {"a", "b", "c", "d"}
+    one.groups["e"].seen += 1
+    assert "e" not in one.groups
+    one.groups.pop("a")
+    one.groups["e"].seen += 1
+    assert "e" in one.groups

@@ -266,6 +266,8 @@ def report_kept(directory: Path, lacks: Missing, job: Job) -> None:
 
 def report_export(writer: Export, records: Records, directory: Path) -> None:
     """Report on stderr what was written."""
+    for warning in writer.warnings:
+        warn(warning)
     if records.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in most_frequent(records.anomalies))
         warn(f"anomalies in record batches: {kinds}; details: the anomalies table")

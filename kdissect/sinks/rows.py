@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from kdissect.sinks.sink import CommonForm, ConnectionForm, Demand
 
 
+class AliveForm(NamedTuple):
+    """What the core must know to note when brokers accepted requests of members of groups.
+
+    Attributes:
+        take: takes what the exchanges of a connection share, group ID, member ID, and the time of the last
+            response.
+        member: which of the fields for other tables has the member ID.
+    """
+
+    take: Callable[[ConnectionInfo, str, str, int], object]
+    member: int
+
+
 class RowForm(NamedTuple):
     """What the core must know to write JSON lines or CSV, or to fill a table.
 
@@ -31,6 +44,7 @@ class RowForm(NamedTuple):
             several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
             it is full.
         log: what counts the exchanges besides, if anything does.
+        alive: what takes the members of groups that are alive, if anything does.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
@@ -43,6 +57,7 @@ class RowForm(NamedTuple):
     is_csv: bool
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
     log: ConnectionForm | None
+    alive: AliveForm | None
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     split: SplitForm

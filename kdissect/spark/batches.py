@@ -76,6 +76,7 @@ class TableBatches:
         row_filter: whether a row is included; None: all rows are.
 
     Attributes:
+        tables: makes the rows.
         log: log of the connections. The tables ``connections`` and ``captures`` are complete if it is the
             dissection's observer and watches the packets.
     """
@@ -90,14 +91,14 @@ class TableBatches:
         bytes: int = BYTES,  # noqa: A002
         row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
-        self._tables = tables or TableRows(
+        self.tables = tables or TableRows(
             tuple(columns),
             ConnectionLog(options.limits),
             records_of(options),
             options.limits,
             every_connection=not options.is_filtered,
         )
-        self.log = self._tables.log
+        self.log = self.tables.log
         self._batches = {name: RowBatch(each) for name, each in columns.items()}
         self._max_rows = rows
         self._max_bytes = bytes
@@ -117,23 +118,24 @@ class TableBatches:
             for name, batch in self._batches.items()
             if name in NATIVE_TABLES
         }
-        topic_ids = self._tables.topic_ids if "topic_ids" in self._batches else None
-        return table_form(context, tables, topic_ids, self.log if needs_log(self._batches) else None)
+        topic_ids = self.tables.topic_ids if "topic_ids" in self._batches else None
+        log = self.log if needs_log(self._batches) else None
+        return table_form(context, tables, topic_ids, log, self.tables.needs, self.tables.alive)
 
     def settle(self) -> None:
         """Take the batches that became full as the native core added rows, and rows of connections."""
         for name, batch in self._batches.items():
             if name in NATIVE_TABLES and self._is_full(batch):
                 self._filled.append(iter([(name, batch.take())]))
-        self._filled.append(self.feed_rows(self._tables.finished()))
+        self._filled.append(self.feed_rows(self.tables.finished()))
 
     def feed(self, exchange: Exchange) -> None:
         """Take a selected exchange. Its rows are made in ``filled``: it may have many batches."""
-        self._filled.append(self.feed_rows(self._tables.feed(exchange)))
+        self._filled.append(self.feed_rows(self.tables.feed(exchange)))
 
     def skip(self, exchange: Exchange) -> None:
         """Take an exchange that is not selected."""
-        self._filled.append(self.feed_rows(self._tables.skip(exchange)))
+        self._filled.append(self.feed_rows(self.tables.skip(exchange)))
 
     def filled(self) -> Iterator[tuple[str, Any]]:
         """Yield the batches that are full: table name and ``pyarrow.RecordBatch``. To be called after each
@@ -154,7 +156,9 @@ class TableBatches:
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
     ) -> Iterator[tuple[str, Any]]:
         """Yield the last batches; rows of ``captures`` are made from sources and warnings."""
-        yield from self.feed_rows(self._tables.close(sources, warnings))
+        yield from self.feed_rows(self.tables.close(sources, warnings))
+        if self.tables.whole is not None:
+            yield from self.feed_rows(self.tables.whole.close())
         yield from self.rest()
 
     def rest(self) -> Iterator[tuple[str, Any]]:

@@ -37,10 +37,11 @@ from kdissect.spark.planning import key_log_of, selected
 from kdissect.spark.ranges import RANGE_BYTES, in_order
 from kdissect.spark.session import own_python
 from kdissect.spark.values import from_json
-from kdissect.tables import spark_schema
+from kdissect.tables import arrow, spark_schema
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, ExportJob
 from kdissect.tables.rows import DEFAULT_TABLES, RECORDS
+from kdissect.tables.whole import WHOLE_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,12 +49,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from kdissect.spark.parts import ReadResult
+    from kdissect.stats.by_cluster import ByCluster
 
 EXCHANGES = "exchanges"
 
 _NOT_HERE = (
     "table", "split", "lookback", "filesPerTask", "pushdown", "maxFilesPerTrigger", "ring", "maxFileAge",
-    "includeLast", "recursiveFileLookup",
+    "includeLast", "recursiveFileLookup", "columnNameOfCorruptRecord",
 )  # fmt: skip
 """Options of the data source that have no meaning for several tables, or outside of streams."""
 
@@ -137,17 +139,20 @@ def frames(
             pack = partial(parts.pack, job, division.opened)
             packed = division.rows.mapInArrow(pack, parts.PACKED).persist(disk())
             stack.callback(packed.unpersist)
-            reads = [from_json(row.data) for row in packed.where(packed.name == parts.READ).collect()]
-            read = with_unread(division.read_by(reads), divided)
+            values: dict[str, list[Any]] = {parts.READ: [], parts.WHOLE: []}
+            for row in packed.where(packed.name.isin(*values)).collect():
+                values[row.name].append(from_json(row.data))
+            read = with_unread(division.read_by(values[parts.READ]), divided)
             if parsed.fail_on_data_loss and any(source.failed for source in read.sources):
                 raise CaptureError(next(iter(read.warnings)))
             if parsed.mode == FAILFAST and read.warnings:
                 raise CaptureError(f"{read.warnings[0]}; mode=PERMISSIVE leaves out what is damaged")
             damaged = sum(1 for each in read.sources if each.failed or each.warnings)
-            result = Frames(read.warnings, damaged, stack.pop_all())
+            here, left_out = _from_driver(job, read, values[parts.WHOLE])
+            result = Frames([*read.warnings, *left_out], damaged, stack.pop_all())
             for name, schema in schemas.items():
-                if name == CAPTURES:
-                    result[name] = spark.createDataFrame(_captures(job, read), schema)
+                if name in here:
+                    result[name] = spark.createDataFrame(here[name], schema)
                     continue
                 columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
                 frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
@@ -163,11 +168,22 @@ def _as_variant(field: StructField) -> Column:
     return F.parse_json(field.name).alias(field.name, metadata=field.metadata)
 
 
-def _captures(job: ExportJob, read: ReadResult) -> pa.Table:
-    """The rows of ``captures``, which no part has."""
-    batches = TableBatches({CAPTURES: columns_of(CAPTURES)}, job.options)
+def _from_driver(
+    job: ExportJob, read: ReadResult, wholes: Sequence[ByCluster | None]
+) -> tuple[dict[str, pa.Table], list[str]]:
+    """The tables that no part can make, and what they lack because of limits."""
+    columns = {name: columns_of(name) for name in job.export.tables if name in {CAPTURES, *WHOLE_TABLES}}
+    batches = TableBatches(columns, job.options)
     batches.log.census = read.census
-    return pa.Table.from_batches([batch for _, batch in batches.close(read.sources, read.warnings)])
+    whole = batches.tables.whole
+    for each in wholes:
+        if whole is not None and each is not None:
+            whole.merge(each)
+    made: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
+    for name, batch in batches.close(read.sources, read.warnings):
+        made[name].append(batch)
+    tables = {name: pa.Table.from_batches(made[name], arrow.schema(columns[name])) for name in columns}
+    return tables, [] if whole is None else whole.left_out()
 
 
 _SUMMED = ("request_bytes", "response_bytes")

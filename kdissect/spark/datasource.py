@@ -55,20 +55,24 @@ class KdissectSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns of the table."""
-        return StructType.fromJson(spark_schema.struct_type(columns_of(self._options.table)))
+        columns = StructType.fromJson(spark_schema.struct_type(columns_of(self._options.table)))
+        corrupt = self._options.corrupt_column
+        return columns if corrupt is None else columns.add(corrupt, "string", metadata={"comment": _CORRUPT})
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the captures that exist now."""
         reader = PushingReader if self._options.pushdown else Reader
         with _errors_in_one_line():
-            return reader(self._options.for_batch, names_in(schema, self._options.table))
+            return reader(self._options.for_batch, names_in(schema, self._options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """A reader of captures as they are written."""
         from kdissect.spark.stream import StreamReader
 
         with _errors_in_one_line():
-            return StreamReader(self._options.for_stream, names_in(schema, self._options.table))
+            if self._options.corrupt_column is not None:
+                raise UsageError("option columnNameOfCorruptRecord is not for streams")
+            return StreamReader(self._options.for_stream, names_in(schema, self._options))
 
 
 @contextmanager
@@ -87,6 +91,8 @@ class Reader(DataSourceReader):
     """Reads captures that are complete."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        if options.corrupt_column in {column.name for column in columns_of(options.table)}:
+            raise UsageError(f"{options.table} has a column {options.corrupt_column}")
         joins_batches = options.table == "records" and not {"e2e_latency_us", "also_in"}.isdisjoint(columns)
         self._options = replace(options, end_to_end=joins_batches)
         self._captures = find(options)  # here, because Spark sends the reader only once
@@ -130,15 +136,19 @@ class PushingReader(Reader):
                 self._filters.append(each)
 
 
-def names_in(schema: StructType, table: str) -> tuple[str, ...]:
+def names_in(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     """The column names of the user's schema.
 
     Raises:
         UsageError: the table has no such column, or the column has another type.
     """
-    columns = columns_of(table, schema.fieldNames())
+    table = options.table
+    columns = columns_of(table, [name for name in schema.fieldNames() if name != options.corrupt_column])
     known = StructType.fromJson(spark_schema.struct_type(columns))
-    for requested, field in zip(schema.fields, known.fields, strict=True):
+    if options.corrupt_column in schema.fieldNames():
+        known.add(options.corrupt_column, "string")
+    for requested in schema.fields:
+        field = known[requested.name]
         if requested.dataType.simpleString() != field.dataType.simpleString():
             raise UsageError(
                 f"column {field.name} of {table} is {field.dataType.simpleString()}, "
@@ -158,6 +168,7 @@ def names_in(schema: StructType, table: str) -> tuple[str, ...]:
 if TYPE_CHECKING:
     Test = Callable[[Any], bool]
 
+_CORRUPT = "What is wrong with a damaged capture; null in all other rows."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {

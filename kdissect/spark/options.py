@@ -121,8 +121,14 @@ OPTIONS = {
         "reported, and later files are not paired with earlier ones. [false]"
     ),
     "mode": (
-        "What happens to damaged captures. `PERMISSIVE`: only the damaged part is left out, and the "
-        "`captures` table has the problems of each file; `FAILFAST`: the query fails. [PERMISSIVE]"
+        "What happens to damaged captures. `PERMISSIVE`: only the damaged part is left out; a warning on the "
+        "worker's stderr says of how many files, the `captures` table has their problems, and so has "
+        "`columnNameOfCorruptRecord`. `FAILFAST`: the query fails. [PERMISSIVE]"
+    ),
+    "columnNameOfCorruptRecord": (
+        "Name of a further column: what is wrong with a damaged file. It is null except in a row for each "
+        "such file, which has nothing else. Filters that Spark pushes down leave out these rows. Not for "
+        "streams. [none]"
     ),
     "failOnDataLoss": (
         "Fail if a file cannot be read to its end because of an I/O error; streams also fail if a file was "
@@ -152,6 +158,7 @@ class SourceOptions(Options):
         recursive: whether streams read files in subdirectories.
         modified_after_ns, modified_before_ns: when the files to read were modified; None: any time.
         max_files: files per micro-batch; None: any number.
+        corrupt_column: name of the column for what is wrong with damaged files; None: there is none.
     """
 
     paths: tuple[str, ...] = ()
@@ -175,6 +182,7 @@ class SourceOptions(Options):
     include_last: bool = False
     fail_on_data_loss: bool = True
     mode: str = PERMISSIVE
+    corrupt_column: str | None = None
 
     @property
     def for_batch(self) -> SourceOptions:
@@ -282,6 +290,21 @@ def _choice(*known: str) -> Callable[[str], str]:
     return read
 
 
+def _mode(text: str) -> str:
+    if text.lower() == "dropmalformed":
+        raise UsageError(
+            "damaged captures have no malformed rows that could be dropped: PERMISSIVE leaves out what is "
+            "damaged, FAILFAST fails"
+        )
+    return _choice(PERMISSIVE, FAILFAST)(text)
+
+
+def _identifier(text: str) -> str:
+    if not text.isidentifier():
+        raise UsageError(f'"{text}" cannot be the name of a column; use letters, digits, _')
+    return text
+
+
 def _bytes(text: str) -> int:
     size = parse_size(text)
     if not size:
@@ -348,6 +371,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "maxFileAge": ("max_file_age_ns", parse_duration),
     "includeLast": ("include_last", _flag),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "mode": ("mode", _choice(PERMISSIVE, FAILFAST)),
+    "mode": ("mode", _mode),
+    "columnNameOfCorruptRecord": ("corrupt_column", _identifier),
 }
 """All options except paths and filters: attribute of ``SourceOptions``, and parser of the value."""

@@ -42,6 +42,7 @@ from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import INT64, Column
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
 from kdissect.tables.table_files import UNFINISHED, FinishedFile
+from kdissect.tables.whole import WHOLE_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 UNPUBLISHED = "_unpublished"
 """Directory beside the tables; readers ignore names that begin like this."""
 COLUMNS = "result binary"
-PACKED, READ = "name string, data binary", ""
+PACKED, READ, WHOLE = "name string, data binary", "", "whole"
 PLACE = ("completed_ns", "rank", "packet")
 """The order of the rows of ``topic_ids`` in the whole input."""
 _SCHEMA = pa.schema([("result", pa.binary())])
@@ -278,9 +279,11 @@ def unpublished(job: ExportJob) -> Path:
 
 def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
     """Make the rows of the parts that ``opened`` opens; yield batches of all tables together, each as a table
-    name and compressed Arrow IPC; and what each part has read, as ``READ``.
+    name and compressed Arrow IPC; what each part has read, as ``READ``, and what it has for tables that only
+    the driver can make, as ``WHOLE``.
     """
-    columns = {name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES}
+    names = [name for name in job.export.tables if name != CAPTURES and name not in WHOLE_TABLES]
+    columns = {name: packed_columns(job, name) for name in names}
     for part in opened(batches):
         rows = PartRows(job, part.log)
         batched = TableBatches(columns, job.options, tables=rows)
@@ -292,6 +295,7 @@ def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any
             topics = ((TOPIC_IDS, [*rank, *values]) for rank, values in rows.topics.values())
             yield from _packed(batched.feed_rows(topics))
         yield from _packed(batched.rest())
+        yield _packed_row(WHOLE, to_json(rows.whole_part))
         yield _packed_row(READ, to_json(part.read()))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +26,7 @@ from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
 from kdissect.spark.options import AUTO, CONNECTIONS, FAILFAST, FILES, NONE
+from kdissect.tables.whole import WHOLE_TABLES
 from kdissect.tls.keylog import read_key_logs, searchable
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _OPEN_BYTES = 4 * MIB
 _MIN_PARTS = 64
 """Files share a task only if there are more tasks than these otherwise."""
 _OPEN_FILES = 16
+_UNDIVIDED = frozenset({"topic_ids", *WHOLE_TABLES})
+"""Tables whose rows depend on several connections."""
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "topic_ids", "anomalies", "captures"})
 
 
@@ -71,6 +74,7 @@ class Part:
         key_log: secrets of TLS sessions, besides those inside captures; None: there are none.
         firsts_ns: time of the first packet of each own file, to detect that the file has been replaced; empty
             if that cannot happen.
+        problems: of files that no task reads, because they have no packet.
     """
 
     paths: tuple[str, ...] = ()
@@ -83,6 +87,7 @@ class Part:
     first_ns: int | None = None
     key_log: KeyLog | None = None
     firsts_ns: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def key_log_of(options: Options, paths: Sequence[str]) -> KeyLog | None:
@@ -164,16 +169,19 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
         return [Part(paths[start:end]) for start, end in runs]
     if split == CONNECTIONS:
         return [Part(shard=Shard(number, count)) for number in range(count)]
-    timed = _in_order(captures.files, options)
+    timed, problems = _in_order(captures.files, options)
     directories: dict[str, list[str]] = {}
     for _, path in timed:
         directories.setdefault(path.rpartition("/")[0], []).append(path)
     first_ns = timed[0][0] if timed else None
-    return [
+    parts = [
         part
         for own in directories.values()
         for part in by_files(own, options, sizes=captures.sizes, first_ns=first_ns)
     ]
+    if parts and problems:
+        parts[0] = replace(parts[0], problems=tuple(problems))
+    return parts
 
 
 def _runs(sizes: Sequence[int], count: int | None) -> list[tuple[int, int]]:
@@ -261,25 +269,32 @@ def first_times_ns(paths: Collection[str], limits: Limits) -> Iterator[int | Non
         yield from pool.map(first_ns, paths)
 
 
-def _in_order(files: Mapping[str, Candidate], options: SourceOptions) -> list[tuple[int, str]]:
-    """The files that have packets, in order of their first packets' time.
+def _in_order(
+    files: Mapping[str, Candidate], options: SourceOptions
+) -> tuple[list[tuple[int, str]], list[str]]:
+    """The files that have packets, in order of their first packets' time; problems of the others.
 
     Raises:
         CaptureError: none of them can be read, or one cannot be and ``mode`` says that this matters.
     """
     times_ns = dict(zip(files, first_times_ns(files, options.limits), strict=True))
     timed = [(time_ns, path) for path, time_ns in times_ns.items() if time_ns is not None]
-    if not timed or options.mode == FAILFAST:
-        for path in [path for path, time_ns in times_ns.items() if time_ns is None]:
-            with open_capture(path, limits=options.limits) as capture:  # raises the reason
+    problems = []
+    for path in [path for path, time_ns in times_ns.items() if time_ns is None]:
+        try:
+            with open_capture(path, limits=options.limits) as capture:
                 next(iter(capture), None)
-    return sorted(timed)
+                problems += capture.warnings
+        except CaptureError as error:
+            if not timed or options.mode == FAILFAST:
+                raise
+            problems.append(str(error))
+    return sorted(timed), problems
 
 
 def _split(options: SourceOptions, size: int, count: int) -> str:
     if options.split != AUTO:
-        # a topic ID has one row, whichever connections it was learned from
-        return NONE if options.split == CONNECTIONS and options.table == "topic_ids" else options.split
+        return NONE if options.split == CONNECTIONS and options.table in _UNDIVIDED else options.split
     if options.table == "captures":
         return FILES
-    return NONE if count == 1 or size <= ALONE_BYTES or options.table == "topic_ids" else CONNECTIONS
+    return NONE if count == 1 or size <= ALONE_BYTES or options.table in _UNDIVIDED else CONNECTIONS

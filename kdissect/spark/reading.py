@@ -9,17 +9,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.options import WHOLE
+from kdissect.phrases import many
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.sinks.columns import Columns
 from kdissect.sinks.sink import Demand
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.spark.options import FAILFAST
 from kdissect.spark.owning import OwnExchanges
+from kdissect.tables import arrow
 from kdissect.tables.columns import filter_of
 from kdissect.tables.rows import needs_log
 from kdissect.tls.keylog import searchable
@@ -57,8 +61,11 @@ def read(
         learned = learned_from(part.paths, options, key_log=part.key_log)
     elif part.shard is not None:
         learned = LearnedFacts(options.limits)
+    own = columns_of(
+        options.table, [name for name in columns if name != options.corrupt_column], options.bodies
+    )
     batches = TableBatches(
-        {options.table: columns_of(options.table, columns, options.bodies)},
+        {options.table: own},
         options,
         rows=options.batch_rows,
         bytes=options.batch_bytes,
@@ -70,20 +77,43 @@ def read(
         "shard": part.shard,
         "key_log": part.key_log,
     }
-    for _, batch in (_of_own if part.own else _of_all)(part, options, batches, settings):
-        yield batch
+    problems = list(part.problems)
+    schema = arrow.schema(own)
+    if has_corrupt := options.corrupt_column in columns:
+        schema = schema.insert(
+            columns.index(options.corrupt_column), pa.field(options.corrupt_column, pa.string())
+        )
+    for _, batch in (_of_own if part.own else _of_all)(part, options, batches, settings, problems):
+        yield _with_nulls(batch, schema) if has_corrupt else batch
+    if part.shard is not None and part.shard.number:
+        return  # all shards read the same files
+    if problems and options.table != "captures":
+        more = f" and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+        warnings.warn(f"{many(len(problems), 'damaged capture')}: {problems[0]}{more}", stacklevel=1)
+    if problems and has_corrupt and row_filter is None:
+        yield pa.RecordBatch.from_pylist([{options.corrupt_column: each} for each in problems], schema)
+
+
+def _with_nulls(batch: Any, schema: Any) -> Any:
+    """The batch with the columns of the schema that it lacks, null."""
+    known = dict(zip(batch.schema.names, batch.columns, strict=True))
+    arrays = [known.get(field.name, pa.nulls(batch.num_rows, field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _of_all(
-    part: Part, options: SourceOptions, batches: TableBatches, settings: Mapping[str, Any]
+    part: Part,
+    options: SourceOptions,
+    batches: TableBatches,
+    settings: Mapping[str, Any],
+    problems: list[str],
 ) -> Iterator[tuple[str, Any]]:
-    """The rows of all files of a part, whose packets are merged by time.
+    """The rows of all files of a part, whose packets are merged by time. Adds their problems to a list.
 
     Raises:
         CaptureError: none of the files can be read.
     """
     failures: list[str] = []
-    problems: list[str] = []
     try:
         with open_capture(*part.paths, limits=options.limits) as capture:
             problems += yield from _of_capture(capture, options, batches, settings)
@@ -132,9 +162,13 @@ def _of_capture(
 
 
 def _of_own(
-    part: Part, options: SourceOptions, batches: TableBatches, settings: Mapping[str, Any]
+    part: Part,
+    options: SourceOptions,
+    batches: TableBatches,
+    settings: Mapping[str, Any],
+    problems: list[str],
 ) -> Iterator[tuple[str, Any]]:
-    """The rows of the part's own files, read one after the other."""
+    """The rows of the part's own files, read one after the other. Adds the problems of these to a list."""
     own = OwnExchanges(part, batches.log)
     dissection = Dissection(own.packets(options.limits), options, **{**settings, "observer": own})
     sink = Columns(batches, Demand.of(options, one_by_one=True))  # the steps have all exchanges
@@ -144,6 +178,7 @@ def _of_own(
 
     yield from _filled(batches, into, part.first_ns, options)
     yield from batches.close()
+    problems += own.problems
     _check_read(own.failures, own.problems, options)
 
 

@@ -2,7 +2,8 @@
 
 Exchanges with a broker whose cluster is not known yet are counted by broker, until the end. Then the parts of
 brokers are added to those of their clusters: parts merge, however a capture is divided. If no more than one
-cluster is known, everything is counted with it. Holds at most ``Limits.summary_clusters`` parts.
+cluster is known, everything is counted with it. Holds at most ``Limits.summary_clusters`` parts, whose tables
+of names have together as many rows as one may have.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.clusters import Clusters
 from kdissect.exchanges.learned import DESCRIBE_CLUSTER, METADATA
+from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, merged, own, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, Endpoint
+    from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.stats.facts import Facts
     from kdissect.stats.usual import Usual
 
@@ -62,10 +64,13 @@ class ByCluster(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Count an exchange."""
-        exchange = facts.exchange
+        self.learn(facts.exchange)
+        self.of(facts.exchange.connection).feed(facts)
+
+    def learn(self, exchange: Exchange) -> None:
+        """Note the clusters that an exchange names."""
         if exchange.api_key in _NAMING:
             self._clusters.learn(exchange)
-        self.of(exchange.connection).feed(facts)
 
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted."""
@@ -120,11 +125,26 @@ class ByCluster(Summed):
         if key not in self.parts and len(self.parts) >= self._max_parts:
             key = None
         if key not in self.parts:
-            self.parts[key] = self._make()
+            part = self._make()
+            if self.parts:
+                _share(part, next(iter(self.parts.values())))
+            self.parts[key] = part
         return self.parts[key]
 
     def _cluster(self, key: str | Endpoint | None) -> str | None:
         return key if key is None or isinstance(key, str) else self._clusters.of(key)
+
+
+def _share(new: Any, known: Any) -> None:
+    """Have the tables of a new part be full when those of all parts together are."""
+    if isinstance(new, Bounded):
+        new.share(known)
+    elif isinstance(new, Summed):
+        for name, *_ in new.declared:
+            _share(getattr(new, name), getattr(known, name))
+    elif type(new) is dict:
+        for name in new.keys() & known.keys():
+            _share(new[name], known[name])
 
 
 def _unknown_last(item: tuple[str | None, Any]) -> tuple[bool, str]:

@@ -1,8 +1,7 @@
 """Facts -> the brokers: node ID, rack, and the API versions each supports.
 
-Node IDs come from every response struct with a broker ID, a host and a port (Metadata, FindCoordinator,
-DescribeCluster and others); the schema marks these fields. If brokers advertise host names, a broker is
-identified by its port, provided that no other node of its cluster has it.
+Node IDs come from Metadata, FindCoordinator and DescribeCluster (exchanges/nodes.py). If brokers advertise
+host names, a broker is identified by its port, provided that no other node of its cluster has it.
 
 Clusters use the same IDs, so nodes are kept by cluster. Responses without a cluster ID (FindCoordinator,
 early versions of Metadata) count as a separate cluster, which is used where nothing else is known.
@@ -11,21 +10,16 @@ early versions of Metadata) count as a separate cluster, which is used where not
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kdissect.exchanges import content
-from kdissect.kafka.bodies import response_layout
+from kdissect.exchanges.nodes import Node, nodes
 from kdissect.names import entries, kept
 
 if TYPE_CHECKING:
-    from kdissect.exchanges.content import Path
-    from kdissect.kafka.bodies import BodyLayout
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
 
 API_VERSIONS = 18
-_BROKER = "broker"
 _NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
 
 
@@ -36,15 +30,6 @@ Reported = tuple[int, str]
 """Time and exchange of a report: the latest wins, regardless of the order in which parts are merged."""
 
 _NEVER: Reported = (-1, "")
-
-
-class Node(NamedTuple):
-    """A broker, as Metadata reports it."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 class Cluster:
@@ -79,19 +64,15 @@ class Cluster:
             }
             if offered:
                 self._take_offers(facts.broker, offered, (exchange.completed_ns, facts.id))
-        elif facts.api in _NODE_APIS and (layout := response_layout(exchange)) is not None:
+        elif facts.api in _NODE_APIS:
             cluster_id, reported = (
                 exchange.response.get("cluster_id") or "",
                 (exchange.completed_ns, facts.id),
             )
             if cluster_id:
                 self._take_cluster(facts.broker, cluster_id, reported)
-            for path, id_field in _node_paths(layout):
-                for struct in content.at(path, exchange.response):
-                    node_id, host, port = (struct.get(name) for name in (id_field, "host", "port"))
-                    if node_id is not None and node_id >= 0 and host and port is not None:
-                        node = Node(node_id, host, port, struct.get("rack"))
-                        self._take_node(cluster_id, node, reported)
+            for node in nodes(exchange):
+                self._take_node(cluster_id, node, reported)
 
     def merge(self, other: Cluster) -> None:
         """Add what another part of the same captures reported."""
@@ -160,15 +141,3 @@ class Cluster:
 
     def _count(self, table: str, before: str | Node | None, after: str | Node) -> None:
         self._entries[table] += entries(after) - (0 if before is None else entries(before))
-
-
-@cache
-def _node_paths(layout: BodyLayout) -> list[tuple[Path, str]]:
-    """The structs that describe a node: the path to each, and the name of its ID field."""
-    fields = dict(content.paths(layout))
-    return [
-        (path[:-1], field.name)
-        for path, field in fields.items()
-        if field.role == _BROKER and not field.array
-        if (*path[:-1], ("host", False)) in fields and (*path[:-1], ("port", False)) in fields
-    ]

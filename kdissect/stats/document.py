@@ -26,17 +26,20 @@ def described(description: str) -> Any:
     return field(metadata={"description": description})
 
 
+def cluster() -> Any:
+    """The field with the cluster of a row."""
+    description = (
+        "ID or name of the cluster; null if it is not known. If the captures name only one, all rows are of "
+        "that one."
+    )
+    return field(default=None, metadata={"description": description})
+
+
 @dataclass(slots=True, kw_only=True)
 class OfCluster:
     """What belongs to a cluster."""
 
-    cluster_id: str | None = field(
-        default=None,
-        metadata={
-            "description": "ID or name of the cluster; null if it is not known. If the captures name only "
-            "one, all rows are of that one."
-        },
-    )
+    cluster_id: str | None = cluster()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -294,7 +297,7 @@ class RuleRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class UsedRow:
+class UsedRow(OfCluster):
     """An API version that a client uses."""
 
     client: str = described("Client ID, or the address of a client without one.")
@@ -312,7 +315,7 @@ class UsedRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class AdvertisedRow:
+class AdvertisedRow(OfCluster):
     """An API that a broker supports."""
 
     broker: str = described("Address and port.")
@@ -550,6 +553,7 @@ class ClientRow(LoadRow):
     """Exchanges of a client ID, which several programs can share."""
 
     client: str = described("Its client ID, or its address if it sent none.")
+    cluster_id: str | None = cluster()
     software: list[str] = described("Name and version of its library, if sent in ApiVersions.")
     principals: list[str] = described("Authenticated principal, if it appears in the traffic.")
     addresses: list[str] = described("Client addresses: at most 20.")
@@ -633,7 +637,7 @@ class ConnectionRow(LoadRow):
 
 
 @dataclass(slots=True, kw_only=True)
-class ErrorRow:
+class ErrorRow(OfCluster):
     """An error code that brokers returned."""
 
     error: str = described("Error name.")

@@ -215,20 +215,30 @@ class Groups(Summed):
         self.last_ns = max(self.last_ns, facts.time_ns)
         errors = dict.fromkeys(facts.serious)  # each once, although several members can have it
         for event in facts.group_events:
-            group = self.groups[event.group_id]
-            group.see(event)
             if event.error in errors:
                 del errors[event.error]
-                group.errors[event.error] += 1
-            if group is self.groups.other:
-                continue
-            if event.event not in (ALIVE, COMMIT):
-                self._keep(group, event)
-            if event.member_id is not None:
-                self._see_member(group, event)
-            if event.event == COMMIT:
+                self.groups[event.group_id].errors[event.error] += 1
+            if self.see(event) and event.event == COMMIT:
                 for touched in facts.touched:
                     self.committed[event.group_id, touched.topic, touched.partition].see(event, touched)
+
+    def see(self, event: GroupEvent) -> bool:
+        """Add an event, without the partitions that it commits; return whether its group has its own row."""
+        group = self.groups[event.group_id]
+        group.see(event)
+        if group is self.groups.other:
+            return False
+        if event.event not in (ALIVE, COMMIT):
+            self._keep(group, event)
+        if event.member_id is not None:
+            self._see_member(group, event)
+        return True
+
+    def see_alive(self, group_id: str, member_id: str, completed_ns: int) -> None:
+        """Note that the broker accepted a request of a member, and nothing else."""
+        if self.groups[group_id] is not self.groups.other:
+            member = self.members[group_id, member_id]
+            member.alive_ns = later(member.alive_ns, completed_ns)
 
     def feed_usual(self, usual: Usual) -> None:
         """Add exchanges that the core has counted: heartbeats that change nothing, or commits."""
@@ -261,6 +271,12 @@ class Groups(Summed):
     def rows(self) -> list[GroupHistory]:
         """One row for each group."""
         return histories(self)
+
+    @property
+    def left_out(self) -> int:
+        """Events that the rebalances do not count, because of limits."""
+        other = 0 if self.groups.other is None else self.groups.other.seen
+        return other + sum(group.left_out for group in self.groups.values())
 
     def other_counts(self) -> dict[str, int]:
         """Counts without their own row, by table: events of groups and members, and commits."""

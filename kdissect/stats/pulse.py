@@ -325,7 +325,8 @@ class Pulse:
             self._failed += 1
             self._apis[facts.api].failed += 1
             self._clients[facts.client].failed += 1
-        for failure in map(facts.kept, failures_of(facts)):
+        for each in failures_of(facts):
+            failure = facts.kept(each._replace(cluster_id=None))
             before = self._failures.pop(failure, None)
             times = before.times + 1 if before else 1
             is_expected = failure.error in facts.exchange.expected_errors

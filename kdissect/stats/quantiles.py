@@ -325,6 +325,15 @@ Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value", bound="Mergeable")
 
 
+class Room:
+    """How many entries some tables take together."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+
 class Bounded(dict[Key, Value]):
     """A dict that creates missing values, until it is full. Keys are names, or tuples of them, as they are
     ``kept``: look others up with ``[]`` or ``pop``.
@@ -342,12 +351,16 @@ class Bounded(dict[Key, Value]):
         self.other: Value | None = None
         self._max_keys = max_keys
         self._make = make
-        self._entries = 0  # that the keys take
+        self._room = Room()  # for the keys
+
+    def share(self, other: Bounded[Key, Value]) -> None:
+        """Be full when this empty table and another, with all that share with it, have as many keys."""
+        self._room = other._room
 
     def __missing__(self, key: Key) -> Value:
         if (name := kept(key)) is not key:
             return self[name]
-        if self._entries < self._max_keys:
+        if self._room.taken < self._max_keys:
             value = self[key] = self._make()
             return value
         if self.other is None:
@@ -356,11 +369,11 @@ class Bounded(dict[Key, Value]):
 
     def __setitem__(self, key: Key, value: Value) -> None:
         if key not in self:
-            self._entries += entries(key)
+            self._room.taken += entries(key)
         super().__setitem__(key, value)
 
     def __delitem__(self, key: Key) -> None:
-        self._entries -= entries(key)
+        self._room.taken -= entries(key)
         super().__delitem__(key)
 
     def pop(self, key: Key, default: Any = None) -> Any:
@@ -374,7 +387,9 @@ class Bounded(dict[Key, Value]):
         return Bounded, (self._max_keys, self._make), {"other": self.other}, None, iter(self.items())
 
     def merge(self, other: Bounded[Key, Value]) -> None:
-        """Add another table's values to those of the same keys."""
+        """Add another table's values to those of the same keys; the other is not used afterward."""
+        if other._room is self._room:
+            self._room.taken -= sum(map(entries, other))
         for key, value in other.items():
             self[key].merge(value)
         if other.other is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats import document, releases
 from kdissect.stats.quantiles import Distinct, Quantiles
+from kdissect.stats.traffic import united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -168,8 +169,11 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
 def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:
     """By client ID."""
     return [
-        row_of(document.ClientRow, each, client=name, **load(each, seconds))
-        for name, each in _busiest(traffic.tables.clients)
+        row_of(document.ClientRow, each, **key._asdict(), **load(each, seconds))
+        for key, each in sorted(
+            united(traffic.tables.clients).items(),
+            key=lambda item: (-item[1].exchanges, item[0].client, item[0].cluster_id or ""),
+        )
     ]
 
 
@@ -208,8 +212,11 @@ def partitions(records: RecordCounts, seconds: float) -> list[document.Partition
 def errors(traffic: Traffic) -> list[document.ErrorRow]:
     """Errors, the most frequent first; those that are expected come last."""
     ordered = sorted(
-        traffic.failures.items(),
-        key=lambda item: (item[1].expected - item[1].count, -item[1].count, item[1].first),
+        united(traffic.failures).items(),
+        key=lambda item: (
+            *(item[1].expected - item[1].count, -item[1].count, item[1].first),
+            item[0].cluster_id or "",
+        ),
     )
     return [row_of(document.ErrorRow, each, **failure._asdict()) for failure, each in ordered]
 

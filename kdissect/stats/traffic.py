@@ -8,8 +8,9 @@ rows together.
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.latency import waiter
 from kdissect.exchanges.outcomes import outstanding_ns
@@ -22,6 +23,8 @@ from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.sums import Summed, earliest, either, join, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, LatencyParts
     from kdissect.stats.facts import Facts
@@ -41,6 +44,7 @@ class RowKeys(NamedTuple):
 
     Attributes:
         group, connection: None if there is no such table.
+        cluster_id: None if it is not known.
     """
 
     api: str
@@ -53,6 +57,7 @@ class RowKeys(NamedTuple):
     principal: str | None
     software: str | None
     software_version: str | None
+    cluster_id: str | None
 
 
 @summed
@@ -155,12 +160,13 @@ class ConnectionTraffic(Load):
 
 
 class Failure(NamedTuple):
-    """An error, with API, topic and client."""
+    """An error, with API, topic, client and cluster; None: the cluster is not known."""
 
     error: str
     api: str
     topic: str | None
     client: str
+    cluster_id: str | None = None
 
 
 def failures_of(facts: Facts) -> list[Failure]:
@@ -170,7 +176,8 @@ def failures_of(facts: Facts) -> list[Failure]:
     placed = {(error_name(each.error), each.topic): None for each in facts.touched if each.error}
     named = {error for error, _ in placed}
     unplaced = {(error, None): None for error in facts.errors if error not in named}
-    return [Failure(error, facts.api, topic, facts.client) for error, topic in (*placed, *unplaced)]
+    cluster = facts.exchange.cluster_id
+    return [Failure(error, facts.api, topic, facts.client, cluster) for error, topic in (*placed, *unplaced)]
 
 
 @summed
@@ -263,13 +270,38 @@ class Unanswered(NamedTuple):
     topics: tuple[str, ...]
 
 
+class ClientOfCluster(NamedTuple):
+    """A client, and its cluster; None: it is not known."""
+
+    client: str
+    cluster_id: str | None
+
+
+def united(table: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """A table whose keys are tuples with a ``cluster_id``. If they know only one, rows whose cluster is not
+    known are counted with it.
+    """
+    clusters = {key.cluster_id for key in table}
+    if len(clusters) != 2 or None not in clusters:
+        return table
+    (known,) = clusters - {None}
+    result: dict[Any, Any] = {}
+    for key, value in table.items():
+        named = key._replace(cluster_id=known)
+        if named in result:
+            result[named].merge(deepcopy(value))
+        else:
+            result[named] = deepcopy(value)
+    return result
+
+
 @summed
 class TrafficTables(Summed):
     """The tables whose rows count exchanges."""
 
     apis: Bounded[str, ApiTraffic] = merged()
     brokers: Bounded[str, Broker] = merged()
-    clients: Bounded[str, Client] = merged()
+    clients: Bounded[ClientOfCluster, Client] = merged()
     groups: Bounded[str, GroupTraffic] = merged()
     connections: Bounded[str, ConnectionTraffic] = merged()
 
@@ -285,7 +317,7 @@ class TrafficTables(Summed):
         keys = same.keys
         self.apis[keys.api].count(same)
         self.brokers[keys.broker].count(same)
-        self.clients[keys.client].count(same)
+        self.clients[ClientOfCluster(keys.client, keys.cluster_id)].count(same)
         if keys.group is not None:
             self.groups[keys.group].count(same)
         if keys.connection is not None:
@@ -391,6 +423,7 @@ class Traffic(Summed):
             keys.principal,
             keys.software,
             keys.software_version,
+            connection.cluster_id,
         )
         same = self._same.get(row_keys)
         if same is None:

@@ -16,7 +16,7 @@ from kdissect.stats.document import AdvertisedRow, UsedRow, VersionsPart
 from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
 from kdissect.stats.sums import Summed, joined, merged, own, summed
-from kdissect.stats.traffic import Failures
+from kdissect.stats.traffic import Failures, united
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
@@ -33,6 +33,7 @@ class Usage(NamedTuple):
     api: str
     api_key: int
     version: int
+    cluster_id: str | None
 
 
 @summed
@@ -83,7 +84,9 @@ class VersionUse(Summed):
         if keys.api_key is None or keys.api_version is None or not keys.has_request:
             return
         software = None if not keys.software else f"{keys.software} {keys.software_version or ''}".rstrip()
-        uses = self._uses[Usage(aggregate.client, software, keys.api, keys.api_key, keys.api_version)]
+        cluster_id = aggregate.connection.cluster_id
+        usage = Usage(aggregate.client, software, keys.api, keys.api_key, keys.api_version, cluster_id)
+        uses = self._uses[usage]
         uses.add_aggregate(aggregate)
         uses.addresses.add(aggregate.connection.client.ip)
         used = self._by_broker[aggregate.broker].versions
@@ -92,9 +95,12 @@ class VersionUse(Summed):
 
     def rows(self) -> VersionsPart:
         """Versions that will be rejected first, then by client."""
-        used = [self._used(usage, uses) for usage, uses in self._uses.items()]
+        used = [self._used(usage, uses) for usage, uses in united(self._uses).items()]
         used.sort(
-            key=lambda row: (row.removed is None, row.client, row.software or "", row.api_key, row.version)
+            key=lambda row: (
+                *(row.removed is None, row.client, row.software or "", row.api_key, row.version),
+                row.cluster_id or "",
+            )
         )
         advertised = [row for broker in sorted(self._cluster.offers) for row in self._advertised(broker)]
         rejected = sum(1 for row in used if row.removed is not None)
@@ -114,6 +120,7 @@ class VersionUse(Summed):
             api=usage.api,
             api_key=usage.api_key,
             version=usage.version,
+            cluster_id=usage.cluster_id,
             since=None if api is None else api.introduced.get(usage.version),
             removed=releases.removed_in(usage.api_key, usage.version),
         )
@@ -126,6 +133,7 @@ class VersionUse(Summed):
         return [
             AdvertisedRow(
                 broker=broker,
+                cluster_id=self._cluster.clusters.get(broker),
                 release=release,
                 api=api_name(key, vendor) or f"api {key}",
                 api_key=key,

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 MACROS = """create or replace macro unix_micros(time) as epoch_us(time);
 create or replace macro timestamp_micros(us) as make_timestamptz(cast(us as bigint));
 create or replace macro pmod(a, b) as ((a % b) + b) % b;
-create or replace macro percentile_approx(x, rank, accuracy) as quantile_disc(x, rank);
+create or replace macro percentile_approx(x, rank) as quantile_disc(x, rank),
+  (x, rank, accuracy) as quantile_disc(x, rank);
 create or replace macro shiftleft(a, b) as a << b;
 create or replace macro shiftright(a, b) as a >> b;
 create or replace macro struct(middle, count) as {'middle': middle, 'count': count};

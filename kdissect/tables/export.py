@@ -2,8 +2,8 @@
 ``TableFiles`` hold.
 
 Several processes (``export -j``, Spark workers) divide the connections among them, and each writes its own
-files. The process that combines the parts writes the rows that do not belong to a connection: topic IDs and
-captures.
+files. The process that combines the parts writes the rows that do not belong to a connection: brokers,
+rebalances, topic IDs, captures.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ from kdissect.tables.table_files import (
     remove_unfinished,
 )
 from kdissect.tables.values import timestamp
+from kdissect.tables.whole import WHOLE_TABLES
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionInfo, Exchange
     from kdissect.options import ExportOptions, Options
     from kdissect.pipeline import Dissection
     from kdissect.query.filters import Filter
     from kdissect.query.records import RecordMatches, Records
     from kdissect.sinks.rows import RowForm
     from kdissect.sinks.sink import PlanContext
+    from kdissect.stats.by_cluster import ByCluster
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
@@ -79,6 +81,10 @@ class Export:
             they are finished.
         kept: other jobs of the tables, by table, as manifests have them.
 
+    Attributes:
+        tables: makes the rows.
+        warnings: what tables lack because of limits; known when they are closed.
+
     Raises:
         OutputError: something cannot be written; the methods raise this too.
     """
@@ -101,6 +107,7 @@ class Export:
         self._job = described
         self._limits = options.limits
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
+        self.warnings: list[str] = []
         self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
         self._kept = kept
@@ -145,8 +152,9 @@ class Export:
     def adopt(
         self, parts: Sequence[PartResult], files: Mapping[str, Sequence[FinishedFile]] | None = None
     ) -> None:
-        """Take over the files that parts have written, and write the first row of each pair of topic ID and
-        name, in the order of the whole capture. ``files`` are those that came of them, if others did.
+        """Take over the files that parts have written, and what only all of them know; write the first row of
+        each pair of topic ID and name, in the order of the whole capture. ``files`` are those that came of
+        them, if others did.
         """
         for name, table in self._files.items():
             own = [file for part in parts for file in part.files.get(name, ())]
@@ -160,6 +168,10 @@ class Export:
                     first[pair] = min(first.get(pair, row), row)
             for _, values in sorted(first.values()):
                 self._files[TOPIC_IDS].feed(values)
+        if self.tables.whole is not None:
+            for part in parts:
+                if part.whole is not None:
+                    self.tables.whole.merge(part.whole)
 
     def skip(self, exchange: Exchange) -> None:
         """Count an exchange that the filters excluded."""
@@ -194,8 +206,14 @@ class Export:
             packets: number of packets read.
         """
         self._write(self.tables.close(sources, warnings))
-        for table in self._files.values():
-            table.close()
+        for name, table in self._files.items():  # before the others get rows, to hold fewer
+            if name not in WHOLE_TABLES:
+                table.close()
+        if self.tables.whole is not None:
+            self._write(self.tables.whole.close())
+            self.warnings = self.tables.whole.left_out()
+            for name in WHOLE_TABLES.keys() & self._files:
+                self._files[name].close()
         self.check_ours()
         if self._earlier is None:  # files of a live export may have been removed because of their age
             for name, table in self._files.items():
@@ -210,7 +228,7 @@ class Export:
             for time_ns in self.tables.log.census.span_ns or (None, None)
         )
         clock = {"started": self._started, "first_packet": first, "last_packet": last}
-        self._list(complete=complete, clock=clock, packets=packets, warnings=warnings)
+        self._list(complete=complete, clock=clock, packets=packets, warnings=[*warnings, *self.warnings])
 
     def check_ours(self) -> None:
         """Check that no other program has started to write to the tables: a store has no locks.
@@ -275,7 +293,8 @@ def _native_form(
 ) -> RowForm:
     shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
     topic_ids = tables.topic_ids if has_topic_ids else None
-    return table_form(context, shared, topic_ids, tables.log if needs_log(files) else None)
+    log = tables.log if needs_log(files) else None
+    return table_form(context, shared, topic_ids, log, tables.needs, tables.alive)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -284,7 +303,7 @@ def _native_form(
 
 
 TOPIC_IDS, CAPTURES = "topic_ids", "captures"
-NOT_IN_PARTS = frozenset({TOPIC_IDS, CAPTURES})
+NOT_IN_PARTS = frozenset({TOPIC_IDS, CAPTURES, *WHOLE_TABLES})
 """Tables that a part cannot write."""
 
 
@@ -378,6 +397,7 @@ class PartResult(NamedTuple):
         files: written, by table.
         topics: for each pair of topic ID and name its first row of ``topic_ids``: the order among the rows of
             all parts, and the values.
+        whole: what it has for ``WHOLE_TABLES``, see ``WholeRows``; None: none of them is requested.
         counts, noticed: see ``Dissection``.
         ids: topic IDs in exchanges, and those that an exchange resolves to a name.
         selected: how many exchanges passed the filters.
@@ -392,11 +412,11 @@ class PartResult(NamedTuple):
     ids: tuple[set[str], set[str]]
     selected: int
     records: RecordMatches
+    whole: ByCluster | None
 
 
 class PartRows:
-    """The rows of some connections in all tables except ``topic_ids`` and ``captures``; counts what a
-    ``PartResult`` has.
+    """The rows of some connections in all tables except ``NOT_IN_PARTS``; counts what a ``PartResult`` has.
 
     Args:
         job: which tables to make, and from which exchanges.
@@ -404,7 +424,7 @@ class PartRows:
 
     Attributes:
         tables: makes the rows.
-        log, topic_ids: those of the tables.
+        log, topic_ids, whole: those of the tables.
         topics: see ``PartResult``.
     """
 
@@ -416,7 +436,7 @@ class PartRows:
         self.tables = TableRows(
             tables, log, self._records, options.limits, every_connection=not options.is_filtered
         )
-        self.log, self.topic_ids = log, self.tables.topic_ids
+        self.log, self.topic_ids, self.whole = log, self.tables.topic_ids, self.tables.whole
         self._getters = [column.get for column in TABLES[TOPIC_IDS].columns]
         self._ranks = {path: rank for rank, path in enumerate(job.paths)}
         self.topics: dict[tuple[str, str], Any] = {}
@@ -433,6 +453,15 @@ class PartRows:
         self._note_ids(exchange)
         return self._without_topics(self.tables.skip(exchange))
 
+    def needs(self, api_key: int, api_version: int) -> bool:
+        """See ``TableRows``."""
+        return self.tables.needs(api_key, api_version)
+
+    @property
+    def alive(self) -> Callable[[ConnectionInfo, str, str, int], None] | None:
+        """See ``TableRows``."""
+        return self.tables.alive
+
     def finished(self) -> Iterator[Row]:
         """The rows of connections that the native core completed."""
         return self._without_topics(self.tables.finished())
@@ -447,7 +476,12 @@ class PartRows:
         """What was counted, and the files written."""
         ids, records = (self._ids, self._named), self._records.result()
         counts, noticed = dissection.counts, dissection.noticed
-        return PartResult(part, files, self.topics, counts, noticed, ids, selected, records)
+        return PartResult(part, files, self.topics, counts, noticed, ids, selected, records, self.whole_part)
+
+    @property
+    def whole_part(self) -> ByCluster | None:
+        """See ``PartResult.whole``."""
+        return None if self.whole is None else self.whole.of_clusters
 
     def _note_ids(self, exchange: Exchange) -> None:
         if len(self._ids) < self._limits.topic_names:

@@ -22,7 +22,6 @@ from kdissect.exchanges.content import (
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
-from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
@@ -31,7 +30,7 @@ from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import ANSWERED, Exchange, LatencyParts
-from kdissect.sinks.rows import RowForm
+from kdissect.sinks.rows import AliveForm, RowForm
 from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
@@ -141,6 +140,8 @@ def table_form(
     tables: Mapping[str, NativeTable],
     topic_ids: TopicIds | None = None,
     log: ConnectionLog | None = None,
+    needs: Callable[[int, int], bool] = lambda *_: False,
+    alive: Callable[[ConnectionInfo, str, str, int], object] | None = None,
 ) -> RowForm:
     """What the core must know to add rows to batches.
 
@@ -148,7 +149,9 @@ def table_form(
         context: names of topics, and limits.
         tables: by name.
         topic_ids: makes their table, if it is requested: of an exchange with a new pair.
-        log: of the connections, if it is needed. It learns more from responses that advertise brokers.
+        log: of the connections, if it is needed.
+        needs: whether exchanges of an API key and version are left to Python.
+        alive: is called with members of groups, see ``RowForm``.
     """
 
     def cell(column: Column, exchange: Exchange) -> Any:
@@ -171,15 +174,19 @@ def table_form(
         (table, [contents[table](column) for column in columns], batch, capacity)
         for table, (columns, batch, capacity) in tables.items()
     ]
-    facts = form.facts._replace(topic_name=name, learn_name=learn)
-    if log is None:
-        return form._replace(facts=facts, tables=filled)
-    api = facts.api
-    return form._replace(
-        facts=facts._replace(api=lambda key, version: None if key in ADVERTISING else api(key, version)),
-        tables=filled,
-        log=ConnectionForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+    api = form.facts.api
+    facts = form.facts._replace(
+        topic_name=name,
+        learn_name=learn,
+        api=lambda key, version: None if needs(key, version) else api(key, version),
     )
+    form = form._replace(facts=facts, tables=filled)
+    if alive is not None:
+        form = form._replace(alive=AliveForm(alive, _FIELDS.index(_OF_COMMIT["member_id"][1])))
+    if log is None:
+        return form
+    waiting = [apis.find(name).key for name in sorted(WAITING_APIS)]
+    return form._replace(log=ConnectionForm(log.usual_exchanges, waiting))
 
 
 def _exchange_content(column: Column) -> tuple[str, int]:
@@ -260,6 +267,7 @@ def _form(
         is_csv=False,
         tables=[],
         log=None,
+        alive=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
         split=splitters.form(),

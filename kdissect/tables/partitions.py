@@ -132,7 +132,9 @@ def _batch_field(name: str, kind: Any, description: str, field: str | None = Non
 
 PARTITIONS = Table(
     "partitions",
-    "A topic partition in an exchange, with its values from request and response.",
+    "A topic partition in an exchange, with its values from request and response. The latencies of an "
+    "exchange are in all of its rows; `select distinct connection, number, topic` counts it once for each "
+    "topic.",
     (
         *of_exchange("connection", "number"),
         *time_columns(attrgetter("exchange.time_ns"), "See `exchanges`."),

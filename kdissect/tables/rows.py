@@ -1,23 +1,25 @@
 """Exchanges, connections, capture files -> rows, each with the name of its table. Holds the open connections
-and what the row makers hold.
+and what the row makers hold (others.py, whole.py).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.learned import ADVERTISING
 from kdissect.tables import groups, others, partitions
 from kdissect.tables.exchanges import exchanges, records
 from kdissect.tables.groups import GROUPS
 from kdissect.tables.others import ANOMALIES, CAPTURES, CONNECTIONS, TOPIC_IDS
 from kdissect.tables.partitions import PARTITIONS
+from kdissect.tables.whole import WHOLE_TABLES, WholeRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionInfo, Exchange
     from kdissect.query.records import Records
     from kdissect.stats.connection_log import ConnectionLog, ConnectionLogRow
 
@@ -38,6 +40,9 @@ class TableRows:
         records: opens the records of an exchange, for their table.
         limits: see ``Limits``.
         every_connection: whether connections without a matching exchange get a row too.
+
+    Attributes:
+        whole: makes the rows that are known at the end; None: no table has any.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class TableRows:
         self.log = log
         self.every_connection = every_connection
         self.topic_ids = others.TopicIds(limits)
+        self.whole = None if WHOLE_TABLES.keys().isdisjoint(tables) else WholeRows(tables, limits)
         makers: dict[str, Maker] = {
             "records": lambda exchange: records.records_or_batches((exchange,)),
             "partitions": partitions.rows,
@@ -68,6 +74,8 @@ class TableRows:
         """The rows that an exchange adds."""
         if self._needs_log:
             self.log.exchange(exchange)
+        if self.whole is not None:
+            self.whole.feed(exchange)
         for name, make in self._makers:
             for row in make(exchange):
                 yield name, row
@@ -97,6 +105,17 @@ class TableRows:
             for row in others.captures(sources, self.log.census, warnings):
                 yield "captures", row
 
+    def needs(self, api_key: int, api_version: int) -> bool:
+        """Whether exchanges of this API and version must be fed, and not only their rows made."""
+        if self._needs_log and api_key in ADVERTISING:  # the log learns more from responses that name brokers
+            return True
+        return self.whole is not None and self.whole.needs(api_key, api_version)
+
+    @property
+    def alive(self) -> Callable[[ConnectionInfo, str, str, int], None] | None:
+        """Takes the members of groups that the native core has seen; None: no table needs them."""
+        return None if self.whole is None else self.whole.alive
+
     def _connection_rows(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
         for connection in connections:
             if not (connection.is_selected or self.every_connection):
@@ -116,7 +135,8 @@ class TableRows:
 TABLES = {
     table.name: table
     for table in (
-        exchanges(), records(), PARTITIONS, CONNECTIONS, GROUPS, TOPIC_IDS, ANOMALIES, CAPTURES,
+        exchanges(), records(), PARTITIONS, CONNECTIONS, GROUPS, *WHOLE_TABLES.values(), TOPIC_IDS, ANOMALIES,
+        CAPTURES,
     )
 }  # fmt: skip
 EXCHANGES = "exchanges"
@@ -135,7 +155,8 @@ def needs_log(tables: Collection[str]) -> bool:
 def are_native(tables: Collection[str]) -> bool:
     """Whether the native core can make the rows of usual exchanges for all of these tables."""
     others = set(tables) - NATIVE_TABLES
-    return others < set(tables) and others <= {"topic_ids", "connections", "anomalies", "captures"}
+    known = {"topic_ids", "connections", "anomalies", "captures", *WHOLE_TABLES}
+    return others < set(tables) and others <= known
 
 
 DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

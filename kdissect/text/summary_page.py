@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.capture.inputs import STDIN
 from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, nonzero, size, span, topic_label
 from kdissect.stats.document import LoadRow
+from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from kdissect.stats import document
     from kdissect.stats.document import ErrorRow, FindingRow, LagRow, RuleRow, VersionsPart
-    from kdissect.stats.load import Load
     from kdissect.stats.summarizer import Summarizer
+    from kdissect.stats.traffic import ClientOfCluster
 
 
 def sections(
@@ -627,7 +628,7 @@ def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
     tables: dict[str, Mapping[str, Load]] = {
         "api": traffic.tables.apis,
         "broker": traffic.tables.brokers,
-        "client": traffic.tables.clients,
+        "client": _by_client(traffic.tables.clients),
         "group": traffic.tables.groups,
         "connection": traffic.tables.connections,
     }
@@ -638,6 +639,14 @@ def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
     if summarizer.intervals is not None:
         for start_ns, row, load in summarizer.intervals.loads():
             yield from _lines(timestamp(start_ns), None if row is None else by, row, load)
+
+
+def _by_client(loads: Mapping[ClientOfCluster, Load]) -> dict[str, Load]:
+    """The loads of each client, in all clusters."""
+    result: dict[str, Load] = {}
+    for (client, _), load in loads.items():
+        result.setdefault(client, Load()).merge(load)
+    return result
 
 
 def _lines(start: str | None, by: str | None, key: str | None, load: Load) -> Iterator[bytes]:

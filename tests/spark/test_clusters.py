@@ -19,7 +19,7 @@ from kdissect.tables.rows import TABLES
 from tests.exports import parquet_rows
 from tests.spark.conftest import QUICK_JAVA, why_not
 from tests.spark.installed import without
-from tests.spark.standalone import MAX_WAIT_S, connect_server
+from tests.spark.standalone import MAX_WAIT_S, connect_server, standalone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,3 +131,42 @@ def test_a_cluster(tmp_path: Path, elsewhere: dict[str, str]) -> None:
 
 def test_a_spark_connect_server(tmp_path: Path, elsewhere: dict[str, str], server: str) -> None:
     check(run(tmp_path, {"remote": server}, elsewhere), tmp_path)
+
+
+def test_workers_run_the_python_of_an_archive(tmp_path: Path) -> None:
+    """The path of their Python is relative to where Spark unpacks the archive."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    packed = tmp_path / "packed"
+    (packed / "bin").mkdir(parents=True)
+    without("pyspark_kdissect", packed / "site")  # links: all is on this machine
+    (packed / "site" / "kdissect").symlink_to(ROOT / "kdissect")
+    python = packed / "bin" / "python"
+    python.write_text(
+        f'#!/bin/sh\nhere=$(cd "$(dirname "$0")/.." && pwd)\n'
+        f'PYTHONPATH=$here/site:$PYTHONPATH exec {sys.executable} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    archive = tmp_path / "env.tgz"
+    subprocess.run(["tar", "-czf", archive, "-C", packed, "."], check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+    }
+    environment.pop("PYSPARK_PYTHON", None)
+    tables = tmp_path / "tables"
+    with standalone(tmp_path, environment) as cluster:
+        decode = ["decode", *SAMPLES, "-o", str(tables), "--strategy", "shuffle", "--master", cluster.url]
+        done = subprocess.run(
+            [sys.executable, "-m", "kdissect", "spark", *decode, "--conf", f"spark.archives={archive}#env"],
+            env={**environment, "PYSPARK_PYTHON": "./env/bin/python"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert len(parquet_rows(tables / "exchanges", TABLES["exchanges"])) > 300

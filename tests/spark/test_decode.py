@@ -30,6 +30,7 @@ from kdissect.options import ExportOptions, Options
 from kdissect.spark import parts
 from kdissect.spark.decode import decode
 from kdissect.tables import manifest
+from kdissect.tables.rows import DEFAULT_TABLES
 from kdissect.tables.rows import TABLES as ALL_TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
 SMALL_MB, LARGE_MB = (60, 300) if IS_DEEP else (60, 180)
-TABLES = ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies", "captures")
+TABLES = DEFAULT_TABLES
 
 
 def packets_of(name: str) -> list[Packet]:

@@ -35,6 +35,7 @@ def test_every_option_takes_a_value() -> None:
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
         "tlsKeylog": "keys.log", "pathGlobFilter": "*.{gz,zst}", "recursiveFileLookup": "true",
         "modifiedAfter": "2026-11-21T09:05:00", "modifiedBefore": "2026-11-22", "mode": "FAILFAST",
+        "columnNameOfCorruptRecord": "_corrupt",
         "cluster": "east",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
@@ -55,6 +56,7 @@ def test_every_option_takes_a_value() -> None:
         14 * 60 + 55
     ) * 60 * SECOND_NS
     assert parsed.mode == FAILFAST
+    assert parsed.corrupt_column == "_corrupt"
     assert parsed.ring is not None
     assert (parsed.ring.pattern, parsed.max_file_age_ns) == ("^[a-z]+", 2 * DAY_NS)
     assert (parsed.show_secrets, parsed.pushdown, parsed.include_last, parsed.fail_on_data_loss) == (

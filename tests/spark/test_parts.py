@@ -244,11 +244,11 @@ def packed(names: Sequence[str], way: str) -> dict[str, list[Any]]:
     for of_part in inputs:
         for batch in parts.pack(job, opened, of_part):
             name = batch["name"][0].as_py()
-            if name != parts.READ:
+            if name not in (parts.READ, parts.WHOLE):
                 found.setdefault(name, []).extend(
                     row for each in parts.unpack([batch]) for row in each.to_pylist()
                 )
-    assert set(found) == {*DEFAULT_TABLES} - {"captures"}
+    assert set(found) == {*DEFAULT_TABLES} - {"captures", "brokers", "rebalances"}
     return found
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.datasource import EqualTo
@@ -28,8 +29,7 @@ from tests.rings import packets_of, pieces, write
 from tests.sources import BY_FILE, OF_EARLIER, OF_FILES, batches, rows
 from tests.spark.test_parts import Failing
 
-if TYPE_CHECKING:
-    from pathlib import Path
+pytestmark = pytest.mark.filterwarnings("ignore:[0-9]+ damaged capture")
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SOME = ("quickstart", "mock-rebalance", "tansu-sasl", "midstream")
@@ -214,3 +214,27 @@ def test_damage_is_an_error_on_request(tmp_path: Path, split: str) -> None:
             rows(tmp_path, "exchanges", split=split, mode="failfast")
         assert rows(tmp_path, "captures", split=split, mode="FAILFAST").total() == 2
         (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("split", ["none", "connections", "files"])
+def test_damaged_captures_are_counted(tmp_path: Path, split: str) -> None:
+    data = SAMPLES[0].read_bytes()
+    for name, damaged in (("a.pcap", data), ("b.pcap", data[:-5]), ("c.pcap", data[:30]), ("d.pcap", b"")):
+        (tmp_path / name).write_bytes(damaged)
+    requested = parse({
+        "path": str(tmp_path), "split": split, "parts": "2", "lookback": "0", "filesPerTask": "1",
+        "columnNameOfCorruptRecord": "_corrupt", "cluster": "x",
+    }).for_batch  # fmt: skip
+    columns = ["api", "_corrupt", "cluster_id"]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        made = [row for batch in batches(requested, columns) for row in batch.to_pylist()]
+        plain = replace(requested, corrupt_column=None)
+        undamaged = [row for batch in batches(plain, ["api"]) for row in batch.to_pylist()]
+    assert sum(int(str(each.message).split(" damaged")[0]) for each in warned) == 2 * 3
+    assert all(list(row) == columns for row in made)
+    problems = sorted(row["_corrupt"] for row in made if row["_corrupt"] is not None)
+    names = [Path(each.partition(": ")[0]).name for each in problems]
+    assert names == ["b.pcap", "c.pcap", "d.pcap"]
+    assert all(row["api"] is None and row["cluster_id"] is None for row in made if row["_corrupt"])
+    assert [{"api": row["api"]} for row in made if row["_corrupt"] is None] == undamaged

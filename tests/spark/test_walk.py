@@ -91,7 +91,7 @@ def test_the_page_has_blocks_of_all_kinds() -> None:
         *(("sh", "connect"), ("python", "connect")),
     }
     assert [block.text.split()[0] for block in blocks() if block.where.startswith("not run: ")] == [
-        *("pip", "tcpdump", "kdissect", "kdissect"),
+        *("pip", "tcpdump", "kdissect", "PYSPARK_PYTHON=./env/bin/python", "kdissect"),
     ]
 
 

@@ -119,7 +119,7 @@ def test_what_a_client_is() -> None:
         produce(0, principal="User:alice", **software),
         produce(0, connection=connection("beef", client="10.0.0.6")),
     )
-    client = result.tables.clients["shop"]
+    client = result.tables.clients["shop", None]
     assert client.software.first(5) == ["librdkafka 2.16.0"]
     assert client.addresses.first(5) == ["10.0.0.5", "10.0.0.6"]
     assert client.principals.first(5) == ["User:alice"]
@@ -155,7 +155,7 @@ def test_the_oldest_unanswered_requests_come_first() -> None:
     ]
     api = result.tables.apis["Metadata"]
     assert (api.no_answer, api.pending, api.kinds["unanswered"]) == (3, 1, 5)
-    assert (result.tables.all.no_answer, result.tables.clients["shop"].no_answer) == (3, 3)
+    assert (result.tables.all.no_answer, result.tables.clients["shop", None].no_answer) == (3, 3)
 
 
 def test_expected_errors_are_counted_apart() -> None:

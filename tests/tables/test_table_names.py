@@ -6,7 +6,8 @@ from kdissect.tables.rows import RECORDS, TABLES
 
 def test_names() -> None:
     assert list(TABLES) == [
-        "exchanges", "records", "partitions", "connections", "groups", "topic_ids", "anomalies", "captures",
+        "exchanges", "records", "partitions", "connections", "groups", "brokers", "rebalances", "topic_ids",
+        "anomalies", "captures",
     ]  # fmt: skip
     assert RECORDS in TABLES
 

@@ -23,7 +23,7 @@ pub mod ring;
 pub mod row;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 35;
+const INTERFACE: u32 = 36;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {

@@ -10,7 +10,7 @@ use crate::sinks::connection_log::{Log, LogForm};
 use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::sinks::record_lines::value_json;
 use crate::sinks::splitters::{SplitForm, Splitters};
-use crate::sinks::table_rows::{of_exchange, Table};
+use crate::sinks::table_rows::{of_exchange, Alive, AliveForm, Table};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
@@ -29,6 +29,8 @@ pub struct RowForm {
     tables: Vec<Table>,
     /// Where exchanges are counted.
     log: Option<LogForm>,
+    /// Where members of groups are noted that are alive.
+    alive: Option<AliveForm>,
     /// Function: interface of a packet -> name of its capture.
     capture: Object,
     /// Function: connection, API key, time of a response, names of errors -> those that are expected.
@@ -60,11 +62,13 @@ pub struct Rows {
     /// None: no latency is split.
     splitters: Option<Splitters>,
     log: Option<Log>,
+    alive: Option<Alive>,
 }
 
 impl Rows {
     pub fn new(mut form: RowForm) -> Self {
         let log = form.log.take().map(Log::new);
+        let alive = form.alive.take().map(Alive::new);
         let split = form.split.take();
         let contents = || {
             let written = form.columns.iter().map(|(_, content)| content);
@@ -83,6 +87,7 @@ impl Rows {
             bodies: Default::default(),
             time: String::new(),
             log,
+            alive,
         }
     }
 
@@ -101,7 +106,8 @@ impl Rows {
 
     /// Passes on the counts.
     pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.log.as_mut().map_or(Ok(()), |log| log.flush(py))
+        self.log.as_mut().map_or(Ok(()), |log| log.flush(py))?;
+        self.alive.as_mut().map_or(Ok(()), |alive| alive.flush(py))
     }
 
     pub fn facts(&self) -> &Facts {
@@ -212,6 +218,11 @@ impl Rows {
             found.parts = parts.all();
             splitter = Some((of_connection, noted));
         }
+        let member = match &self.alive {
+            Some(alive) => alive.find(row, &decoded, &found)?,
+            None => None,
+        };
+        let info = exchange.known.info(py).map_err(|_| Odd)?.unbind();
         let marks: Vec<_> = form.tables.iter().map(|table| table.mark(py)).collect();
         let mut error_name = |code| Ok(self.errors.name(py, facts, code)?.to_owned());
         for table in &form.tables {
@@ -227,6 +238,9 @@ impl Rows {
         }
         for table in &form.tables {
             table.add_exchange(py, &found)?;
+        }
+        if let (Some(alive), Some(member)) = (&mut self.alive, member) {
+            alive.add(info, member, response.end_ns);
         }
         if let Some(log) = &mut self.log {
             let bytes = [request, response].map(|frame| (SIZE_BYTES + frame.data.len()) as u64);

@@ -1,14 +1,17 @@
 //! Exchanges -> rows of all tables, as in kdissect/tables/partitions.py and groups.py.
 
+use std::collections::HashMap;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::exchanges::content::{GroupEvents, Row};
 use crate::exchanges::touched::Touched;
-use crate::kafka::tree::{field, Decoded, Value};
+use crate::kafka::tree::{field, Decoded, Name, Value};
 use crate::python::columns::PyColumns;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::columns::Column;
+use crate::sinks::facts::Object;
 use crate::Odd;
 
 const MS_NS: i64 = 1_000_000;
@@ -316,6 +319,73 @@ impl PartitionRow<'_> {
     }
 }
 
+#[derive(FromPyObject)]
+pub struct AliveForm {
+    /// Called with what the connection shares, the group, the member, and the time.
+    take: Object,
+    /// Where requests have the member ID; see [`Row::fields`].
+    member: usize,
+}
+
+/// When brokers last accepted a request of each member of a group, since the caller last took it.
+pub struct Alive {
+    form: AliveForm,
+    /// By the address of the object that the exchanges of a connection share, group and member.
+    members: HashMap<(usize, String, String), (Object, i64)>,
+}
+
+impl Alive {
+    pub fn new(form: AliveForm) -> Self {
+        Alive {
+            form,
+            members: HashMap::new(),
+        }
+    }
+
+    /// The group and the member that an exchange shows to be alive. Group events of another kind are odd.
+    pub fn find<'a>(
+        &self,
+        row: &Row,
+        decoded: &'a Decoded<'a>,
+        found: &RowFacts<'a>,
+    ) -> Result<Option<(&'a str, &'a str)>, Odd> {
+        match row.group_events {
+            GroupEvents::Never => return Ok(None),
+            GroupEvents::Commit if !found.errors.is_empty() => return Ok(None),
+            GroupEvents::Errors if !found.errors.is_empty() => return Err(Odd),
+            GroupEvents::Others => return Err(Odd),
+            _ => {}
+        }
+        let names = row.fields.get(self.form.member).ok_or(Odd)?;
+        let member = text_in(names, &decoded.request);
+        Ok(found.group_id.filter(|group| !group.is_empty()).zip(member))
+    }
+
+    pub fn add(&mut self, info: Object, (group, member): (&str, &str), completed_ns: i64) {
+        let key = (info.as_ptr() as usize, group.to_owned(), member.to_owned());
+        let (_, last_ns) = self.members.entry(key).or_insert((info, completed_ns));
+        *last_ns = completed_ns.max(*last_ns);
+    }
+
+    /// Passes on what is known.
+    pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.members
+            .drain()
+            .try_for_each(|((_, group, member), (info, last_ns))| {
+                let arguments = (info, group, member, last_ns);
+                self.form.take.bind(py).call1(arguments).map(|_| ())
+            })
+    }
+}
+
+/// The first of these fields that is not empty.
+fn text_in<'a>(names: &[Name], request: &Value<'a>) -> Option<&'a str> {
+    names.iter().find_map(|name| match request.get(*name) {
+        Some(Value::Text(text)) if !text.is_empty() => Some(*text),
+        _ => None,
+    })
+}
+
 fn group_cell(
     content: &OfGroup,
     row: &Row,
@@ -330,13 +400,7 @@ fn group_cell(
         OfGroup::Completed => cell.number(Some(found.exchange.response.end_ns.div_euclid(1000))),
         OfGroup::Commit => cell.text(Some(COMMIT)),
         OfGroup::IsNew => cell.bool(false),
-        OfGroup::Text(which) => {
-            let mut values = names(which)?.iter().map(|name| request.get(*name));
-            cell.text(values.find_map(|value| match value {
-                Some(Value::Text(text)) if !text.is_empty() => Some(*text),
-                _ => None,
-            }))
-        }
+        OfGroup::Text(which) => cell.text(text_in(names(which)?, request)),
         OfGroup::Number(which) => {
             let mut names = names(which)?.iter();
             let number = names

@@ -33,7 +33,7 @@ Examples:
   kdissect spark sql tables "select api, count(*) n, max(latency_us) from exchanges group by api"
   kdissect spark sql tables "select topic, sum(records) from partitions group by all order by 2 desc"
   kdissect spark sql --json tables "select * from groups where event = 'join'" | jq .
-  kdissect spark sql tables "select distinct parse_json(response):cluster_id from exchanges where api_key = 3"
+  kdissect spark sql tables "select distinct parse_json(response):cluster_id::string from exchanges"
   kdissect spark sql tables "show tables"
   kdissect spark sql --engine duckdb tables "select api, count(*) from exchanges group by all"
 """
