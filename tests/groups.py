@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.content import errors
+from kdissect.exchanges.expected import expected_errors
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded
 from kdissect.stats.facts import Facts
@@ -181,6 +183,7 @@ def commit(client: str, at: float, offsets: dict[int, int], error: int = 0, *, g
 def counted(exchanges: Iterable[Exchange], limits: Limits = DEFAULT) -> Groups:
     groups = Groups(limits)
     for each in exchanges:
+        each.expected_errors = expected_errors(each, errors(each))
         groups.feed(Facts(each))
     return groups
 

@@ -44,14 +44,14 @@ def rows_of(capsys: pytest.CaptureFixture[str], *command: object) -> list[dict[s
 
 def items(page: Iterable[str], label: str) -> list[str]:
     """The items of a block of the first screen."""
-    found, heading = [], ""
+    texts, heading = [], ""
     for line in page:
         if not line:
             break
         heading = line[:12].strip() or heading
         if heading == label:
-            found.append(line[12:])
-    return found
+            texts.append(line[12:])
+    return texts
 
 
 @pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])

@@ -34,8 +34,8 @@ LONG_POLLS = frozenset({"Fetch", "ShareFetch"})
 WAITING_APIS = LONG_POLLS | {"JoinGroup", "SyncGroup"}
 """APIs whose responses brokers delay."""
 
-GIVEN_UP_NS = SECOND_NS
-"""A client that closes a connection after so long gave up waiting: timeouts of clients are longer."""
+TIMED_OUT_NS = SECOND_NS
+"""A client that closes a connection after so long has timed out: timeouts of clients are longer."""
 
 AT_ONCE_NS = SECOND_NS // 10
 """A broker that closes a connection so soon after a long poll rejects the request."""
@@ -72,7 +72,7 @@ def _is_abandoned(exchange: Exchange) -> bool:
     waited_ns = outstanding_ns(exchange)
     allowed_to_wait_ns = allowed_ns(exchange) if exchange.api in WAITING_APIS else 0
     if exchange.closed_by_client:
-        return exchange.is_behind or waited_ns < allowed_to_wait_ns + GIVEN_UP_NS
+        return exchange.is_behind or waited_ns < allowed_to_wait_ns + TIMED_OUT_NS
     return exchange.api in LONG_POLLS and AT_ONCE_NS <= waited_ns <= allowed_to_wait_ns
 
 

@@ -79,7 +79,7 @@ JOIN = request(11, 5, {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 3_0
     ("data", "side", "seconds", "expected"),
     [
         (BEAT[0], 0, 0.9, "abandoned"),
-        (BEAT[0], 0, 1.1, "unanswered"),  # it gave up
+        (BEAT[0], 0, 1.1, "unanswered"),  # it timed out
         (request(FETCH, 11, {"max_wait_ms": 5_000}), 0, 5.9, "abandoned"),
         (request(FETCH, 11, {"max_wait_ms": 5_000}), 0, 6.1, "unanswered"),
         (request(FETCH, 11, {"max_wait_ms": 5_000}), 1, 0.09, "unanswered"),  # it was rejected
