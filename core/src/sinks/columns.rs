@@ -330,7 +330,8 @@ mod tests {
             });
             assert_eq!(added.is_ok(), number < 70_000);
         }
-        assert_eq!((columns.rows, columns.held), (2, 2 * (8 + 10 + 8 + 8 + 8)));
+        let text = 8 + 4 * 2; // two characters of four bytes
+        assert_eq!((columns.rows, columns.held), (2, 2 * (8 + text + 8 + 8 + 8)));
         let (_, all) = columns.take().unwrap();
         assert_eq!((columns.rows, columns.held), (0, 0));
         let Values::Struct(fields) = all.values else {
