@@ -67,7 +67,7 @@ def test_a_page_for_people(spark: SparkSession, directory: str) -> None:
         r"^calm +2026-11-21 14:08:00 +2026-11-21 14:08:00 +[\d.]+ms +first ", out.getvalue(), re.MULTILINE
     )
     assert re.search(
-        r"^Metadata +42 +42( +0){5} +1\.6 KB +5\.7 KB +\d+ +[\d.]+(us|ms) ",
+        r"^Metadata +42 +42( +0){6} +1\.6 KB +5\.7 KB +\d+ +[\d.]+(us|ms) ",
         out.getvalue(),
         re.MULTILINE,
     )

@@ -1168,14 +1168,14 @@ class ClientUnserved(Rule):
         if not keys.has_request:
             return
         kept = self.kept[aggregate.client, aggregate.connection.client.ip]
-        failed = aggregate.no_answer + aggregate.abandoned + aggregate.broken_off + aggregate.failed
+        failed = aggregate.no_answer + aggregate.broken_off + aggregate.failed
         if failed:
             evidence = Evidence()
             evidence.add_aggregate(aggregate)
             evidence.count = failed
             join(kept, evidence, Evidence)
         if keys.kind in (ANSWERED, UNACKNOWLEDGED) and keys.api not in HANDSHAKE_APIS:
-            kept.served += aggregate.exchanges - failed
+            kept.served += aggregate.exchanges - failed - aggregate.abandoned
 
     def findings(self) -> Iterator[FindingRow]:
         """Such clients."""
