@@ -78,7 +78,7 @@ def test_a_narrow_page_has_fewer_columns(spark: SparkSession, directory: str) ->
     out = StringIO()
     write_page(out, report(spark, directory, ["latency"], by=["client", "api"]), limit=3, width=80)
     lines = out.getvalue().splitlines()
-    assert lines[2].split() == ["CLIENT", "API", "EXCHANGES", "N", "P50", "P99", "ERRORS"]
+    assert lines[2].split() == ["CLIENT", "API", "EXCHANGES", "N", "P50", "P99", "TOTAL", "P99", "ERRORS"]
     assert max(map(len, lines)) <= 80
 
 
