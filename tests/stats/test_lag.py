@@ -17,6 +17,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.lag import Lag, Samples
 from samples.golden import captures, name_of
 from tests.exchange_factory import START_NS, connection, exchange
+from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
     from kdissect.stats.document import LagRow
@@ -32,14 +33,14 @@ def lag(*facts: Facts) -> Lag:
     return result
 
 
-def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1) -> Facts:
+def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1, data: bytes = b"") -> Facts:
     request_topic = {"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": position}]}
     answer = {
         "partition_index": 0,
         "error_code": 0,
         "high_watermark": end,
         "last_stable_offset": end,
-        "records": RecordData(b"", 0, 0),
+        "records": RecordData(data, 0, len(data)),
     }
     request = {
         "replica_id": replica_id,
@@ -164,3 +165,10 @@ def test_commits_equal_those_of_the_clients(path: Path) -> None:
         key for key, offset in logged.items() if key not in rows or (rows[key].committed_offset or 0) < offset
     )
     assert wrong == Counter()
+
+
+def test_the_time_lag_of_a_reader_that_stands_still_grows() -> None:
+    record = batch([Item(timestamp_ms=START_NS // 10**6)], base_ms=START_NS // 10**6)
+    fetches = [fetch(0, 1, data=record), *(fetch(1, 1 + each, each) for each in range(1, 9))]
+    ages = [row(lag(*fetches[:count]), "client").seconds for count in (3, 6, 9)]
+    assert ages == [2, 5, 8]

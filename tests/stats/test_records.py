@@ -14,6 +14,7 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.record_counts import Inflation, RecordCounts
 from samples.golden import captures, name_of
+from tests import producers
 from tests.exchange_factory import exchange
 from tests.record_batches import GZIP, Item, batch
 
@@ -96,3 +97,30 @@ def test_of_later_exchanges_only_some_batches_are_looked_into() -> None:
         counts.add(RecordData(data, 0, len(data)), Budget(), every=False)
         looked_into = counts.inflated // 60
     assert 5 < looked_into < 60
+
+
+def test_records_without_a_response_are_unknown_and_in_no_other_count() -> None:
+    counts = RecordCounts(DEFAULT, by_partition=True)
+    counts.feed(producers.produce(1, 0, 3, answered=False))
+    counts.feed(producers.produce(2, 3, 2))
+    for volume in (counts.topics["orders"], counts.partitions["orders", 0]):
+        assert (volume.unknown.records, volume.produced.records) == (3, 2)
+        assert volume.codecs == {"none": 1}
+
+
+def test_markers_are_neither_records_nor_batches() -> None:
+    counts = RecordCounts(DEFAULT)
+    counts.feed(producers.fetch_markers(1))
+    fetched = counts.topics["orders"].fetched
+    assert (fetched.records, fetched.batches) == (0, 0)
+
+
+def test_codecs_of_what_was_fetched_are_not_those_of_what_was_produced() -> None:
+    data = batch([Item()] * 3, codec=GZIP)
+    answer = {"partition_index": 0, "error_code": 0, "records": RecordData(data, 0, len(data))}
+    response = {"responses": [{"topic": "orders", "partitions": [answer]}]}
+    counts = RecordCounts(DEFAULT)
+    counts.feed(Facts(exchange("Fetch", 7, {"replica_id": -1, "topics": []}, response)))
+    counts.feed(producers.produce(1, 0))
+    topic = counts.topics["orders"]
+    assert (topic.codecs, topic.fetched_codecs) == ({"none": 1}, {"gzip": 1})
