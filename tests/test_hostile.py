@@ -21,8 +21,10 @@ from kdissect.cli.terminal import USAGE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.layout import layout, split
 from kdissect.limits import DEFAULT
+from kdissect.options import Options
 from kdissect.phrases import printable
-from kdissect.runs.run import Totals
+from kdissect.query.filters import Filter
+from kdissect.runs.run import Query, Totals
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
 from kdissect.stats.survey import Survey
@@ -320,7 +322,7 @@ def test_the_dashboard_and_the_metrics_speak_neither(facts: list[Facts]) -> None
 def test_nor_does_what_live_says_at_the_end(
     capture: Path, facts: list[Facts], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recap = LiveSummary(DEFAULT, is_recorded=False)
+    recap = LiveSummary(Query((), Options(), Filter(), no_progress=True), is_recorded=False)
     for each in facts:
         recap.feed(each.exchange)
     with open_capture(str(capture)) as packets:

@@ -52,12 +52,12 @@ class PacketBuilder:
         if isinstance(item, Closed):
             numbers = self._next.pop(connection, None)
             if numbers is not None and item.reason in ("fin", "reset"):
-                flags = FIN | ACK if item.reason == "fin" else RST | ACK
-                for each in (0, 1) if flags & FIN else (0,):
-                    yield self._packet(
-                        connection, each, numbers, 0, item.time_ns, connection.interface, flags
-                    )
-                    numbers[each] += bool(flags & FIN)
+                streams = enumerate(connection.streams)
+                fins = sorted((each.fin_ns, end) for end, each in streams if each.fin_ns is not None)
+                ends = [(end, FIN | ACK) for _, end in fins]
+                for end, flags in ends if item.reason == "fin" else (*ends, (0, RST | ACK)):
+                    yield self._packet(connection, end, numbers, 0, item.time_ns, connection.interface, flags)
+                    numbers[end] += bool(flags & FIN)
             return
         if isinstance(item, Prefaced):
             item = item.data

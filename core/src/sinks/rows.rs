@@ -10,7 +10,7 @@ use crate::sinks::connection_log::{Log, LogForm};
 use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::sinks::record_lines::value_json;
 use crate::sinks::splitters::{MemoryForm, Splitters};
-use crate::sinks::table_rows::{of_exchange, Alive, AliveForm, Table};
+use crate::sinks::table_rows::{of_exchange, AliveForm, AliveMembers, Table};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
@@ -62,13 +62,13 @@ pub struct Rows {
     /// None: no latency is split.
     splitters: Option<Splitters>,
     log: Option<Log>,
-    alive: Option<Alive>,
+    alive: Option<AliveMembers>,
 }
 
 impl Rows {
     pub fn new(mut form: RowForm) -> Self {
         let log = form.log.take().map(Log::new);
-        let alive = form.alive.take().map(Alive::new);
+        let alive = form.alive.take().map(AliveMembers::new);
         let memory = form.memory.take();
         let contents = || {
             let written = form.columns.iter().map(|(_, content)| content);

@@ -328,15 +328,15 @@ pub struct AliveForm {
 }
 
 /// When brokers last accepted a request of each member of a group, since the caller last took it.
-pub struct Alive {
+pub struct AliveMembers {
     form: AliveForm,
     /// By the address of the object that the exchanges of a connection share, group and member.
     members: HashMap<(usize, String, String), (Object, i64)>,
 }
 
-impl Alive {
+impl AliveMembers {
     pub fn new(form: AliveForm) -> Self {
-        Alive {
+        AliveMembers {
             form,
             members: HashMap::new(),
         }
