@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-before-speed.md
     ("read", "bulk", "packets"): 255,
-    ("read", "loopback", "exchanges"): 5250,
+    ("read", "loopback", "exchanges"): 5260,
     ("read", "large", "packets"): 210,
     ("read", "chatty", "exchanges"): 3670,
     ("read --names whole", "chatty", "exchanges"): 4540,

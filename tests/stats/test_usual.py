@@ -55,9 +55,9 @@ def compare(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 def counting(feed: Any, fed: list[int]) -> Any:
     """``feed``, which also counts its calls in the last number."""
 
-    def counted(self: Summarizer, exchange: Any) -> None:
+    def counted(self: Summarizer, exchange: Any, **named: Any) -> None:
         fed[-1] += 1
-        feed(self, exchange)
+        feed(self, exchange, **named)
 
     return counted
 
@@ -132,10 +132,10 @@ def test_several_processes(
         outputs = []
         for is_used, jobs in ((core.is_used, "2"), (False, "1")):
 
-            def noted(self: Summarizer, exchange: Any, note: Path = fed[jobs]) -> None:
+            def noted(self: Summarizer, exchange: Any, note: Path = fed[jobs], **named: Any) -> None:
                 with note.open("ab") as file:  # that all processes have
                     file.write(b".")
-                feed(self, exchange)
+                feed(self, exchange, **named)
 
             with monkeypatch.context() as context:
                 context.setattr(core, "is_used", is_used)
