@@ -146,7 +146,6 @@ JSON = Command("read", "--json")
 SUMMARY = Command("summary", f"--json {_ALL_PARTS}")
 EXPORT = Command("export", _TABLES)
 FETCHES = Command("export", f"{_TABLES} --api Fetch --names window")
-CAPTURES_ONLY = Command("export", "-o tables --tables captures")
 OF_REPORTS = [JSON, SUMMARY, Command("check", "--json"), Command("records", "--json"), EXPORT]
 """What every capture of a report goes through."""
 
@@ -192,6 +191,10 @@ class Shown(NamedTuple):
     def is_empty(self) -> bool:
         """Without output, and with no rows but the capture's own."""
         return not self.out and not any(rows for name, rows in self.files.items() if name != "captures")
+
+
+_SIZE = re.compile(rb"^(kdissect: [\d,]+ files? )\([^)]+\)", re.MULTILINE)
+"""Compressed size of files that have the name of a directory in them, which is random."""
 
 
 @contextmanager
@@ -272,7 +275,7 @@ class Matrix:
             else:
                 status = main([*arguments, name])
             shown = Shown(status, *self._output.readouterr(), _written(Path()))
-            return shown.map(lambda text: text.replace(directory.encode(), b"DIRECTORY"))
+            return shown.map(lambda text: _SIZE.sub(rb"\1", text.replace(directory.encode(), b"DIRECTORY")))
 
     def _as_pcapng(self, capture: Capture) -> Path:
         path = self._directory / f"{capture.name.replace('/', ' ')}.pcapng"
@@ -401,9 +404,6 @@ def _connections_in_order(shown: Shown, _: Capture) -> Shown:
     )
 
 
-_SIZE = _matches(rb"^kdissect: [\d,]+ files? \([^)]+\)")
-
-
 def _messages_in_order(shown: Shown, _: Capture) -> Shown:
     return shown._replace(err=b"".join(sorted(shown.err.splitlines(keepends=True))))
 
@@ -440,18 +440,11 @@ DIFFERENCES = [
         command=EXPORT,
     ),
     Difference(
-        "so there are more, and compressed they are larger",
+        "so there are more",
         ("-j 2",),
         ("export",),
-        _SIZE,
+        _matches(rb"^kdissect: [\d,]+ files?"),
         command=EXPORT,
-    ),
-    Difference(
-        "their size depends on the name and the format of the capture, which are in them",
-        ("pcapng", "live pipe"),
-        ("export",),
-        _SIZE,
-        command=CAPTURES_ONLY,
     ),
     Difference(
         "connections are in the order in which their ends are noticed, which is between blocks of packets",
