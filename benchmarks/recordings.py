@@ -30,14 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from against_tshark import REPOSITORY, Program, lines, machine, programs, run
 
-from kdissect.capture.reader import open_capture
-from kdissect.capture.write import PcapngWriter
 from kdissect.cli.main import main as kdissect
 from kdissect.model import ORPHAN
 from kdissect.pipeline import Dissection
+from tests.rings import packets_of, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kdissect.model import Exchange, Packet
 
@@ -61,21 +60,6 @@ def recordings() -> list[Path]:
         for path in (REPOSITORY / directory).iterdir()
         if ".pcap" in path.name
     )
-
-
-def packets_of(path: Path) -> list[Packet]:
-    """The packets of a capture."""
-    with open_capture(path) as capture:
-        return list(capture)
-
-
-def write(path: Path, packets: Iterable[Packet]) -> Path:
-    """A capture of these packets."""
-    with path.open("wb") as file:
-        writer = PcapngWriter(file)
-        for packet in packets:
-            writer.write(packet)
-    return path
 
 
 def tcp_place(data: bytes) -> int | None:
