@@ -171,6 +171,7 @@ COMMANDS = {
     "check": "Report what a capture contains and how complete it is.",
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
+    "explain": "Say what a number, name or line of a log means.",
     "apis": "Show known APIs and versions, and their layouts.",
     "fields": "List the columns and fields for filters and --fields.",
     "config": "Show settings, and where each comes from.",
@@ -181,7 +182,7 @@ SECTIONS = {
     "Captures": ("read", "records", "summary", "story", "check"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),
-    "Reference": ("apis", "fields", "config", "completion", "help"),
+    "Reference": ("explain", "apis", "fields", "config", "completion", "help"),
 }
 EXAMPLES = """\b
 Examples:

@@ -21,7 +21,7 @@ class ErrorCode(NamedTuple):
         retriable: whether clients retry.
         introduced: release that introduced it.
         former_names: names it had in earlier releases and guides.
-
+        meaning: in one or two sentences, with the configs that matter.
     """
 
     code: int
@@ -29,6 +29,7 @@ class ErrorCode(NamedTuple):
     retriable: bool
     introduced: str
     former_names: tuple[str, ...]
+    meaning: str
 
 
 def all_errors() -> tuple[ErrorCode, ...]:
@@ -87,6 +88,7 @@ def _errors() -> dict[int, ErrorCode]:
             retriable=row["retriable"] == "true",
             introduced=row["introduced"],
             former_names=tuple(row["former_names"].split()),
+            meaning=row["meaning"],
         )
         for row in rows("errors.tsv")
     }

@@ -80,10 +80,13 @@ _BEGINNINGS = (
 )
 
 _SIZE_BYTES = 4
-_OTHER_SIZES = frozenset(
-    int.from_bytes(beginning[:_SIZE_BYTES], "big")
-    for beginning in (b"PROXY ", b"\r\n\r\n", *(beginning for beginning, _ in _BEGINNINGS))
+_OTHER_BEGINNINGS = (
+    (b"PROXY ", "PROXY protocol version 1"),
+    (b"\r\n\r\n", "PROXY protocol version 2"),
+    *_BEGINNINGS,
 )
+_OTHER_SIZES = frozenset(int.from_bytes(beginning[:_SIZE_BYTES], "big") for beginning, _ in _OTHER_BEGINNINGS)
+_TLS_RECORD_SIZES = {_TLS_HANDSHAKE << 8 | 3: "handshake", _TLS_ALERT << 8 | 3: "alert"}
 _TLS_SIZES = range(_TLS_HANDSHAKE << 24 | 3 << 16, _TLS_HANDSHAKE << 24 | 4 << 16)
 
 SMALLEST_OTHER_SIZE = min(*_OTHER_SIZES, _TLS_SIZES.start)
@@ -97,6 +100,22 @@ def can_be_size(size: int, largest: int) -> bool:
     return 0 <= size <= largest and (
         size < SMALLEST_OTHER_SIZE or not (size in _OTHER_SIZES or size in _TLS_SIZES)
     )
+
+
+def protocol_of_size(size: int) -> str | None:
+    """The protocol of a stream whose first four bytes, as a size, are this number: what a broker or client
+    that expects Kafka logs as the size of an invalid message. None: no protocol known here, or one of its
+    frames could have this size.
+    """
+    if size >> 16 in _TLS_RECORD_SIZES:
+        return f"TLS {_TLS_RECORD_SIZES[size >> 16]}"
+    if not 0 <= size < 1 << 32:
+        return None
+    data = size.to_bytes(_SIZE_BYTES, "big")
+    for beginning, name in _OTHER_BEGINNINGS:
+        if beginning.startswith(data):
+            return name
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------------

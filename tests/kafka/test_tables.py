@@ -6,7 +6,7 @@ from kdissect.kafka.codes import lines, rows
 def test_rows_have_the_names_of_the_head() -> None:
     first = rows("errors.tsv")[0]
     assert first["code"] == "-1"
-    assert list(first) == ["code", "name", "retriable", "introduced", "former_names"]
+    assert list(first) == ["code", "name", "retriable", "introduced", "former_names", "meaning"]
 
 
 def test_every_table_is_rectangular() -> None:

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.main import COMMANDS, main
+from kdissect.cli.terminal import OK, USAGE
+from kdissect.kafka import codes
+from kdissect.stats.findings.rules import RULES
+from kdissect.text.explanations import explain, log_lines
+from samples.golden import ROOT
+from tests.cli.commands import run
+
+if TYPE_CHECKING:
+    from kdissect.text.explanations import LogLine
+
+CAPTURE = str(ROOT / "samples" / "quickstart.pcap")
+
+
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [
+        ("369295616", "size 369,295,616"),
+        ("352518912", "size 352,518,912"),
+        ("1195725856", "size 1,195,725,856"),
+        ("218762506", "size 218,762,506"),
+        ("-1", "error -1, UNKNOWN_SERVER_ERROR"),
+        ("not-leader-for-partition", "error 6, NOT_LEADER_OR_FOLLOWER"),
+        ("NotLeaderOrFollowerException", "error 6, NOT_LEADER_OR_FOLLOWER"),
+        (
+            "org.apache.kafka.common.errors.GroupAuthorizationException",
+            "error 30, GROUP_AUTHORIZATION_FAILED",
+        ),
+        ("FIND_COORDINATOR", "API FindCoordinator, key 10"),
+        ("rebalance-storm", "finding rebalance-storm (warning)"),
+        ("wait_us", "column wait_us"),
+        ("oversized", "anomaly oversized (warning)"),
+        ("max.poll.interval.ms", "config max.poll.interval.ms"),
+        ("2147483646", "coordinator on node 1"),
+    ],
+)
+def test_a_word(capsys: pytest.CaptureFixture[str], word: str, first: str) -> None:
+    done = run(capsys, "explain", word)
+    assert done.status == OK
+    assert done.lines[0] == first
+    assert any(line.startswith("  $ kdissect ") for line in done.lines)
+
+
+def test_the_beginnings_of_other_protocols() -> None:
+    texts = {
+        number: explain(str(number))[0].text[0] for number in (369295616, 352518912, 1347571544, 1397966893)
+    }
+    assert [text.partition("are how ")[2] for text in texts.values()] == [
+        "a TLS handshake begins.",
+        "a TLS alert begins.",
+        "PROXY protocol version 1 begins.",
+        "SSH begins.",
+    ]
+    assert all("size" not in each.what for each in explain("100"))  # of a message
+
+
+def test_every_error_has_a_meaning() -> None:
+    for error in codes.all_errors():
+        assert error.meaning.endswith("."), error.name
+        assert any(error.meaning in each.text for each in explain(error.name))
+
+
+def test_a_number_can_mean_several_things(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "explain", "10")
+    heads = [line for line in done.lines if line and not line.startswith(" ")]
+    assert heads == ["error 10, MESSAGE_TOO_LARGE", "API FindCoordinator, key 10"]
+    assert main(["explain", "--json", "10"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [each["what"] for each in document] == heads
+
+
+@pytest.mark.parametrize("line", log_lines(), ids=lambda line: line.example[:40])
+def test_a_line_of_a_log(line: LogLine) -> None:
+    assert next(each for each in log_lines() if each.pattern.search(line.example)) is line
+    meanings = explain(line.example)
+    assert any(line.meaning in each.text for each in meanings)
+    assert set(line.findings) <= {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    "command",
+    dict.fromkeys(
+        command
+        for words in (
+            *(line.example for line in log_lines()),
+            "369295616",
+            "6",
+            "Fetch",
+            "oversized",
+            "wait_us",
+        )
+        for each in explain(words)
+        for command in each.commands
+    ),
+)
+def test_the_commands_run(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    words = [CAPTURE if word == "CAPTURE" else word for word in shlex.split(command)]
+    assert words[0] in COMMANDS
+    status = main(words)
+    error = capsys.readouterr().err
+    assert status == OK or error.startswith(("kdissect: no match", "kdissect: no group")), error
+
+
+def test_what_a_line_names_is_in_its_commands() -> None:
+    (meaning,) = explain("Member c in group my workers has failed, removing it from the group")
+    assert meaning.commands == ("story 'group:my workers' CAPTURE",)
+    kinds = [
+        each.what
+        for each in explain(
+            "Got error produce response with correlation id 4 on topic-partition a-b-3, "
+            "retrying. Error: NOT_LEADER_OR_FOLLOWER"
+        )
+    ]
+    assert kinds == ["logged by a Java client", "error 6, NOT_LEADER_OR_FOLLOWER"]
+
+
+def test_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "explain", "LEADER_NOT_AVAILABL")
+    assert done.status == USAGE
+    assert 'did you mean "LEADER_NOT_AVAILABLE"?' in done.err
+    assert run(capsys, "explain", "nothing", "like", "that").status == USAGE
+    assert run(capsys, "explain", "99999999999999999999999999").status == USAGE
+    assert run(capsys, "explain", "").status == USAGE
