@@ -15,8 +15,10 @@ from kdissect.exchanges.clusters import Clusters, named_cluster, names_cluster
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint
 from kdissect.spark.report import report
-from kdissect.stats.by_cluster import ByCluster
+from kdissect.stats.by_cluster import ByCluster, ClusterNames
+from kdissect.stats.facts import Facts
 from kdissect.stats.groups import Groups
+from kdissect.stats.pulse import Pulse
 from kdissect.stats.summarizer import PARTS
 from kdissect.tables import duck
 from kdissect.tables.rows import TABLES
@@ -153,6 +155,29 @@ def test_topics_as_rows(lagging: tuple[Path, Path]) -> None:
     ]
     brokers = {row["broker"]: row["cluster_id"] for row in summary["brokers"]}
     assert set(brokers.values()) >= {PROD, TEST}
+
+
+def test_what_happens_now(lagging: tuple[Path, Path]) -> None:
+    """Groups and topics of the dashboard and of metrics: those of one cluster as if it were alone."""
+
+    def now(*paths: Path) -> list[Any]:
+        names, pulse = ClusterNames(DEFAULT), Pulse()
+        with open_capture(*map(str, paths)) as capture:
+            for each in dissect(capture):
+                facts = Facts(each)
+                names.apply(facts)
+                pulse.feed(facts)
+        snapshot = pulse.now()
+        return sorted([*snapshot.groups, *snapshot.topics], key=lambda row: row.name)
+
+    alone, both = now(lagging[0]), now(*lagging)
+    assert {row.name for row in alone} == {"orders", "quick", "slow"}
+    assert [row for row in both if " in " not in row.name] == alone
+    others = [row._replace(name=row.name.partition(f" in {TEST}")[0]) for row in both if TEST in row.name]
+    assert [row.lag for row in others if hasattr(row, "lag")] == [
+        row.lag for row in alone if hasattr(row, "lag")
+    ]
+    assert [row.name for row in others] == [row.name for row in alone]
 
 
 def test_pages_name_clusters_only_if_there_are_several(lagging: tuple[Path, Path]) -> None:

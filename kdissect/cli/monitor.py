@@ -209,12 +209,14 @@ class Monitor:
     """Counts live exchanges for the dashboard and the metrics."""
 
     def __init__(self, limits: Limits) -> None:
+        from kdissect.stats.by_cluster import ClusterNames
         from kdissect.stats.facts import Facts
         from kdissect.stats.pulse import Pulse
 
         self.top: Top | None = None
         self.metrics: Metrics | None = None
         self._facts = Facts
+        self._cluster_names = ClusterNames(limits)
         self._pulse = Pulse(limits)
         self._lock = Lock()
         self._run: Run | None = None
@@ -240,6 +242,7 @@ class Monitor:
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange."""
         facts = self._facts(exchange)
+        self._cluster_names.apply(facts)
         with self._lock:
             self._pulse.feed(facts)
         if self.metrics is not None:

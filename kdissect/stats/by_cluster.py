@@ -170,3 +170,42 @@ def _joined(one: Any, two: Any) -> Any:
     for each in fields(one):
         setattr(one, each.name, _joined(getattr(one, each.name), getattr(two, each.name)))
     return one
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Facts -> the same, with names of topics and groups that no two clusters share. For counts of what happens
+# now, which cannot wait for the end. Holds the clusters of brokers.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class ClusterNames:
+    """Names of the first cluster that is known stay as they are, and so do those of brokers whose cluster is
+    not known. In another cluster, ``orders`` becomes ``orders in CLUSTER``.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._clusters = Clusters(limits)
+        self._first: str | None = None
+
+    def apply(self, facts: Facts) -> None:
+        """Change the names in facts of an exchange, before anything counts them."""
+        connection = facts.exchange.connection
+        if facts.exchange.api_key in _NAMING:
+            self._clusters.learn(facts.exchange)
+        cluster = connection.cluster_id or self._clusters.of(connection.broker)
+        if self._first is None:
+            self._first = cluster
+        if cluster in (None, self._first):
+            return
+
+        def named(name: str) -> str:
+            return type(name)(f"{name} in {cluster}")  # also a TopicId
+
+        group = facts.group
+        facts.touched = [
+            each._replace(
+                topic=named(each.topic), group=None if (of := each.group or group) is None else named(of)
+            )
+            for each in facts.touched
+        ]
+        facts.group_events = [each._replace(group_id=named(each.group_id)) for each in facts.group_events]

@@ -131,6 +131,10 @@ class Facts:
             self._group_events = [self.kept(each) for each in group_events(self.exchange, include_alive=True)]
         return self._group_events
 
+    @group_events.setter
+    def group_events(self, events: list[GroupEvent]) -> None:
+        self._group_events = events
+
     def kept(self, value: Value) -> Value:
         """Names of the exchange as tables keep them (names.py). Small messages have no long ones: a byte that
         is not UTF-8 becomes four characters.
