@@ -63,6 +63,7 @@ OPTIONS_BYTES = 1 * MIB
 _SECTIONS = 16
 """Sections that may have as many interfaces as possible; in all others there may be no more than packets."""
 
+COMMENT = 1  # of a packet
 INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
 RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM, DELIVERED = 4, 5, 6, 7, 8
 APPLICATION = 4  # of a section: the program that wrote it

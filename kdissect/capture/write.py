@@ -9,6 +9,7 @@ from kdissect.capture.pcapng import (
     ACCEPTED,
     APPLICATION,
     BYTE_ORDER_MAGIC,
+    COMMENT,
     DELIVERED,
     DROPPED_BY_INTERFACE,
     DROPPED_BY_SYSTEM,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _DECIMAL_NANOSECONDS = b"\x09"
 _LATEST_TICKS = (1 << 64) - 1
+_OPTION_BYTES = 0xFFFF
 
 
 class PcapngWriter:
@@ -50,9 +52,9 @@ class PcapngWriter:
         self._indexes: dict[Interface, int] = {}
         self._begin_section()
 
-    def write(self, packet: Packet) -> None:
+    def write(self, packet: Packet, comment: str = "") -> None:
         """Append a packet, preceded by its interface if this is its first packet."""
-        self._file.write(packet_block(self.number_of(packet.interface), packet))
+        self._file.write(packet_block(self.number_of(packet.interface), packet, comment))
 
     def number_of(self, interface: Interface) -> int:
         """Its number in the section, to which its packets refer. It is appended if it is new."""
@@ -91,11 +93,14 @@ class PcapngWriter:
         self._file.write(block(SECTION, body))
 
 
-def packet_block(number: int, packet: Packet) -> bytes:
+def packet_block(number: int, packet: Packet, comment: str = "") -> bytes:
     """An enhanced packet block. ``number``: of its interface."""
     high, low = _ticks(packet.time_ns)
-    head = struct.pack("<5I", number, high, low, len(packet.data), packet.length)
-    return block(ENHANCED_PACKET, head + packet.data)
+    body = struct.pack("<5I", number, high, low, len(packet.data), packet.length) + packet.data
+    if comment:
+        text = comment.encode("utf-8", "backslashreplace")[:_OPTION_BYTES].decode(errors="ignore").encode()
+        body += bytes(-len(body) % 4) + _option(COMMENT, text) + bytes(4)
+    return block(ENHANCED_PACKET, body)
 
 
 def block(kind: int, body: bytes) -> bytes:
@@ -116,7 +121,7 @@ def _ticks(time_ns: int) -> tuple[int, int]:
 def _interface(interface: Interface) -> bytes:
     options = _option(INTERFACE_RESOLUTION, _DECIMAL_NANOSECONDS)
     if interface.name is not None:
-        options += _option(INTERFACE_NAME, interface.name.encode("utf-8", "backslashreplace")[:0xFFFF])
+        options += _option(INTERFACE_NAME, interface.name.encode("utf-8", "backslashreplace")[:_OPTION_BYTES])
     body = struct.pack("<HHI", interface.link_type & 0xFFFF, 0, interface.snaplen)
     return block(INTERFACE, body + options + bytes(4))
 

@@ -77,6 +77,12 @@ output_options = combine(
     csv_option,
     fields_option,
     heading_option,
+    click.option(
+        "--wireshark-filter",
+        "as_filter",
+        is_flag=True,
+        help="Show Wireshark's display filter for the packets of each exchange: with --exchange, of one.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
     color_option,
@@ -125,6 +131,7 @@ class ExchangeOutput(NamedTuple):
     as_csv: bool
     fields: tuple[str, ...]
     heading: bool
+    as_filter: bool
     quiet: bool
     times: str | None
     color: str
@@ -155,7 +162,15 @@ class ExchangeOutput(NamedTuple):
     @property
     def is_table(self) -> bool:
         """Whether exchanges are shown as lines of text."""
-        others = (self.tree, self.show_bytes, self.as_json, self.as_csv, self.fields, self.quiet)
+        others = (
+            self.tree,
+            self.show_bytes,
+            self.as_json,
+            self.as_csv,
+            self.fields,
+            self.as_filter,
+            self.quiet,
+        )
         return not any(others)
 
     def sink(
@@ -201,6 +216,15 @@ class ExchangeOutput(NamedTuple):
             is_terminal = out.isatty()
             rows = CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=is_terminal)
             return Rows(rows, demand, **hooks)
+        if self.as_filter:
+            from kdissect.text.wireshark import display_filter
+
+            def write_filter(exchange: Exchange) -> None:
+                out.write(f"{display_filter(exchange)}\n")
+                if flush:
+                    out.flush()
+
+            return Each(write_filter, **hooks)
         if self.fields:
             from kdissect.tables.lines import FieldLines
 
@@ -228,7 +252,13 @@ class ExchangeOutput(NamedTuple):
 
     def _check(self, others: dict[str, bool]) -> None:
         detail = self.tree or self.show_bytes
-        ways = {"-V or -x": detail, "--json": self.as_json, "--csv": self.as_csv, "-q": self.quiet}
+        ways = {
+            "-V or -x": detail,
+            "--json": self.as_json,
+            "--csv": self.as_csv,
+            "--wireshark-filter": self.as_filter,
+            "-q": self.quiet,
+        }
         check_exclusive(ways | others)
         check_exclusive({"--fields": bool(self.fields), "-V or -x": detail, "-q": self.quiet} | others)
         if self.fields:

@@ -9,8 +9,9 @@ shows what is inside: --with-keys writes the secrets of their sessions, --decryp
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +34,14 @@ from kdissect.pipeline import Dissection
 from kdissect.sinks.sink import Each
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
 from kdissect.stats.survey import Survey
+from kdissect.text.wireshark import comment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from typing import Any, BinaryIO
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
-    from kdissect.model import Closed, Exchange, Packet
+    from kdissect.model import Closed, Exchange, Interface, Packet
     from kdissect.net.connection import Connection
     from kdissect.runs.run import Query, Run
     from kdissect.stats.survey import Packets
@@ -89,7 +91,54 @@ class CredentialObserver(Survey):
         """Nothing: it has no bytes."""
 
 
-def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tls: str = AS_CAPTURED) -> None:
+class Comments:
+    """What each exchange is, for the packet that completes it. Held in a temporary database, which vanishes
+    with the process.
+
+    Args:
+        is_copy: whether packets come from a copy of the only capture, which has another name.
+    """
+
+    def __init__(self, *, is_copy: bool) -> None:
+        self._database = sqlite3.connect("")
+        self._database.execute("create table comments (capture text, packet int, text text)")
+        self._is_copy = is_copy
+
+    def close(self) -> None:
+        """Delete them."""
+        self._database.close()
+
+    def add(self, exchange: Exchange) -> None:
+        """Describe an exchange as its line does."""
+        frame = exchange.response_frame or exchange.first_frame
+        row = (self._capture(frame.interface), frame.packet, comment(exchange))
+        self._database.execute("insert into comments values (?, ?, ?)", row)
+
+    def index(self) -> None:
+        """All have been added."""
+        self._database.execute("create index by_packet on comments (capture, packet)")
+
+    def of(self, packet: Packet) -> str:
+        """Those of the exchanges that a packet completes, one on each line; empty: none."""
+        place = (self._capture(packet.interface), packet.number)
+        rows = self._database.execute(
+            "select text from comments where capture = ? and packet = ? order by rowid", place
+        )
+        return "\n".join(text for (text,) in rows)
+
+    def _capture(self, interface: Interface) -> bytes:
+        return b"" if self._is_copy else os.fsencode(interface.capture)
+
+
+def write(
+    query: Query,
+    target: str,
+    mode: int,
+    max_exchanges: int | None,
+    of_tls: str = AS_CAPTURED,
+    *,
+    with_comments: bool = False,
+) -> None:
     """Find the connections, copy their packets, and report on stderr what was written.
 
     Args:
@@ -98,20 +147,29 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
         mode: its permissions.
         max_exchanges: copy only the connections of the first ones; None: of all.
         of_tls: what to write of TLS connections.
+        with_comments: whether packets that complete an exchange say what it is.
 
     Raises:
-        UsageError: the target is one of the inputs, or a terminal.
+        UsageError: the target is one of the inputs, or a terminal; comments for several captures that cannot
+            be read twice.
         ClickException: it cannot be written.
     """
     _check(target, query.paths)
     with ExitStack() as stack:
         rereadable = all(path != STDIN and stores.size(path) is not None for path in query.paths)
+        if with_comments and not rereadable and len(query.paths) > 1:
+            raise click.UsageError("--comments with several captures needs files")
         index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
         observer = CredentialObserver(query, index, of_tls)
         with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:
             file = stack.enter_context(_open_target(target, mode, run))
+            comments = (
+                stack.enter_context(closing(Comments(is_copy=not rereadable))) if with_comments else None
+            )
             shows = query.options.show_secrets
-            run.into(_Matches(index, max_exchanges, of_tls, show_secrets=shows))
+            run.into(_Matches(index, max_exchanges, of_tls, comments, show_secrets=shows))
+            if comments is not None:
+                comments.index()
             # After an interruption, an unfinished message may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
             sealed = {
@@ -122,7 +180,8 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
             secrets = b""
             if of_tls == WITH_KEYS:
                 secrets = run.dissection.key_log(chain.from_iterable(sealed.values()))
-            written = _copy(query, index, file, target, of_tls, secrets, sealed) if is_known else None
+            copied = (query, index, file, target, of_tls, secrets, sealed, comments)
+            written = _copy(*copied) if is_known else None
     report(run, run.shown)
     _report(index, written, target)
     end(run, "exchange")
@@ -188,10 +247,17 @@ class _Matches(Each):
     """
 
     def __init__(
-        self, index: ConnectionIndex, max_exchanges: int | None, of_tls: str, *, show_secrets: bool
+        self,
+        index: ConnectionIndex,
+        max_exchanges: int | None,
+        of_tls: str,
+        comments: Comments | None,
+        *,
+        show_secrets: bool,
     ) -> None:
         super().__init__(self._select, skip=self._exclude)
         self._index = index
+        self._comments = comments
         self._left = max_exchanges
         self._of_tls = of_tls
         self._show_secrets = show_secrets
@@ -204,6 +270,8 @@ class _Matches(Each):
 
     def _select(self, exchange: Exchange) -> None:
         self._index.select(exchange.connection.ordinal)
+        if self._comments is not None:
+            self._comments.add(exchange)
 
     def _exclude(self, exchange: Exchange) -> None:
         is_opened = self._of_tls == AS_CAPTURED and exchange.connection.is_decrypted
@@ -219,9 +287,10 @@ def _copy(
     of_tls: str,
     secrets: bytes,
     sealed: Collection[int],
+    comments: Comments | None,
 ) -> int:
     try:
-        return _copy_packets(query, index, file, of_tls, secrets, sealed, bar=target != STDOUT)
+        return _copy_packets(query, index, file, of_tls, secrets, sealed, comments, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
@@ -235,6 +304,7 @@ def _copy_packets(
     of_tls: str,
     secrets: bytes,
     sealed: Collection[int],
+    comments: Comments | None,
     *,
     bar: bool,
 ) -> int:
@@ -246,7 +316,7 @@ def _copy_packets(
     with capture, reading(capture, enabled=bar and not query.no_progress) as packets:
         selected = _decrypted(query, index, packets, sealed) if of_tls == DECRYPTED else None
         for packet in selected or index.select_packets(one_by_one(packets)):
-            writer.write(packet)
+            writer.write(packet, "" if comments is None else comments.of(packet))
             written += 1
     file.flush()
     return written

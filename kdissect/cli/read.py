@@ -84,6 +84,13 @@ omitted; files and pipes get all of them.
     is_flag=True,
     help="With -w, write these connections decrypted, as new packets.",
 )
+@click.option(
+    "--comments",
+    "with_comments",
+    is_flag=True,
+    help="With -w, add a comment to the packet that completes an exchange, with what its line says. "
+    "Wireshark and tshark show it, and filter by it: frame.comment contains NOT_LEADER.",
+)
 @mode_option
 @click.option(
     "--check-crcs",
@@ -110,6 +117,7 @@ def read(
     target: str | None,
     with_keys: bool,
     decrypted: bool,
+    with_comments: bool,
     mode: int | None,
     check_crcs: bool,
     order: str | None,
@@ -135,13 +143,15 @@ def read(
             raise click.UsageError("use either --with-keys or --decrypted")
         if (with_keys or decrypted) and not (query.options.key_logs or any(map(has_secrets, query.paths))):
             raise click.UsageError("--with-keys and --decrypted need a key log (--tls-keylog)")
+        if with_comments and decrypted:
+            raise click.UsageError("use either --comments or --decrypted, which writes new packets")
         of_tls = WITH_KEYS if with_keys else DECRYPTED if decrypted else AS_CAPTURED
-        write(query, target, mode or PRIVATE, count, of_tls)
+        write(query, target, mode or PRIVATE, count, of_tls, with_comments=with_comments)
         return
     if with_keys or decrypted:
         raise click.UsageError("--with-keys and --decrypted need -w FILE")
-    if mode is not None:
-        raise click.UsageError("--mode needs -w FILE")
+    if mode is not None or with_comments:
+        raise click.UsageError(f"{'--comments' if with_comments else '--mode'} needs -w FILE")
     if order == TIME and not query.are_files:
         raise click.UsageError("--order time needs files")
     if order == TIME and output.times == "d" and not query.filter.is_empty:

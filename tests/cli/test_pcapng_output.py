@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect import dissect
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.exchanges import content
 from tests.captures import enhanced, gzipped, interface, pcap, section
 from tests.cli.commands import capture_bytes, run, spawn, talk, write
 from tests.frames import METADATA, SASL_AUTHENTICATE, request, response, sized
@@ -368,3 +370,88 @@ def test_capinfos_and_tshark_read_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     times = run_tool("tshark", "-r", str(out), "-T", "fields", "-e", "frame.time_epoch").split()
     assert [int(time.replace(".", "")) for time in times] == [packet.time_ns for packet in packets(out)]
     assert io.StringIO(run_tool("tshark", "-r", str(out), "-Y", "tcp.analysis.flags")).read() == ""
+
+
+SHARK_SAMPLES = ["quickstart.pcap", "kafka-4-basics.pcap", "mock-rebalance.pcapng", "kafka-4-sasl.pcap"]
+
+
+def _tshark(*arguments: str) -> list[str]:
+    if (tshark := shutil.which("tshark")) is None:
+        pytest.skip("tshark is not installed")
+    done = subprocess.run([tshark, *arguments], capture_output=True, check=True, text=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.tshark
+@pytest.mark.parametrize("name", SHARK_SAMPLES)
+def test_comments_are_on_the_packets_that_complete_an_exchange(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    out = tmp_path / "out.pcapng"
+    done = run(capsys, "read", "--comments", "--show-secrets", "-w", str(out), str(SAMPLES / name))
+    assert done.status == OK
+    commented: dict[str, str] = {}
+    fields = ("frame.time_epoch", "frame.comment")
+    command = ("-T", "fields", *(word for each in fields for word in ("-e", each)), "-E", "separator=/t")
+    for line in _tshark("-r", str(out), "-Y", "frame.comment", *command):
+        time, comment = line.split("\t", 1)
+        for each in comment.replace("\\n", "\n").split("\n"):
+            commented[each.split()[1]] = time.replace(".", "")
+    with open_capture(str(SAMPLES / name)) as capture:
+        exchanges = list(dissect(capture, show_secrets=True))
+    assert commented == {
+        f"{each.connection.id}/{each.number}": str((each.response_frame or each.first_frame).end_ns)
+        for each in exchanges
+    }
+    errors = [each for each in exchanges if content.errors(each)]
+    name_of = {error for each in errors for error in content.errors(each)}
+    for error in name_of:
+        shown = _tshark("-r", str(out), "-Y", f'frame.comment contains "{error}"')
+        assert len(shown) == len({each.completed_ns for each in errors if error in content.errors(each)})
+
+
+def test_comments_from_a_pipe_and_what_they_exclude(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = SAMPLES / "quickstart.pcap", tmp_path / "out.pcapng"
+    run(capsys, "read", "--comments", "-w", str(out), str(path))
+    with path.open("rb") as stdin:
+        piped = subprocess.run(
+            [sys.executable, "-m", "kdissect", "read", "--comments", "-w", "-", "-"],
+            stdin=stdin,
+            capture_output=True,
+            check=True,
+        )
+    assert piped.stdout == out.read_bytes()
+    assert b"  Produce v10  " in piped.stdout
+    for arguments in (
+        ("--comments",),
+        ("--comments", "--decrypted", "-w", str(out)),
+        ("--comments", "-w", "-", "-"),
+    ):
+        paths = (str(path), str(path)) if "-" in arguments[2:] else (str(path),)
+        assert run(capsys, "read", *arguments, *paths).status == USAGE
+
+
+def test_comments_have_no_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
+    path.write_bytes(pcap((packet.time_ns, packet.data) for packet in packets_with_secrets()))
+    run(capsys, "read", "--comments", "-w", str(out), str(path))
+    assert not [secret for secret in SECRETS if secret in out.read_bytes()]
+
+
+@pytest.mark.tshark
+@pytest.mark.parametrize("name", SHARK_SAMPLES)
+def test_display_filters_show_the_packets_of_an_exchange(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = str(SAMPLES / name)
+    with open_capture(path) as capture:
+        exchanges = list(dissect(capture))
+    for each in exchanges[:: max(1, len(exchanges) // 6)]:
+        chosen = f"{each.connection.id}/{each.number}"
+        (display_filter,) = run(capsys, "read", "--exchange", chosen, "--wireshark-filter", path).lines
+        shown = _tshark("-r", path, "-Y", display_filter, "-T", "fields", "-e", "frame.number")
+        frames = [frame for frame in (each.request_frame, each.response_frame) if frame is not None]
+        assert {str(frame.packet) for frame in frames} <= set(shown)
+        assert len(shown) < 20

@@ -1,0 +1,48 @@
+"""Exchange -> what Wireshark needs to show it: a comment on a packet, and a display filter. Holds nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.exchanges import content
+from kdissect.phrases import printable
+from kdissect.text.about import about
+from kdissect.text.table import api, latency
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+_SECOND_NS = 1_000_000_000
+
+
+def comment(exchange: Exchange) -> str:
+    """What its line says, without times and addresses, which the packet has."""
+    return "  ".join(
+        (
+            f"kdissect {exchange.connection.id}/{exchange.number}",
+            *filter(None, (printable(exchange.client_id or ""), api(exchange), latency(exchange))),
+            printable(about(exchange)),
+            *content.errors(exchange),
+            *(f"! {kind}" for kind in dict.fromkeys(anomaly.kind for anomaly in exchange.anomalies)),
+        )
+    )
+
+
+def display_filter(exchange: Exchange) -> str:
+    """The filter for its packets: those of its connection from the first byte of the request to the last of
+    the response.
+    """
+    info = exchange.connection
+    frames = [frame for frame in (exchange.request_frame, exchange.response_frame) if frame is not None]
+    begin, end = min(frame.start_ns for frame in frames), max(frame.end_ns for frame in frames)
+    tests = [
+        f"{'ipv6' if ':' in at.ip else 'ip'}.addr == {at.ip} && tcp.port == {at.port}"
+        for at in (info.hop or info.client, info.broker)
+    ]
+    return " && ".join(
+        (*tests, f"frame.time_epoch >= {_seconds(begin)}", f"frame.time_epoch <= {_seconds(end)}")
+    )
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns // _SECOND_NS}.{ns % _SECOND_NS:09}"
