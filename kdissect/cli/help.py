@@ -31,6 +31,7 @@ COMMON = {
         "live": "-i -d -D --api --topic --client --error --slower-than --top --summary --prometheus -w "
         "--output",
         "story": "-d --api --error --since --until --where --json --diagram --mermaid -t --limits",
+        "trace": "-d --topic --client --since --until --where --output --max-size",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json",
         "check": "-d --port --json --max-rows --fail",

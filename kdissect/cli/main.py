@@ -169,6 +169,7 @@ COMMANDS = {
     "summary": "Summarize clients, topics, latencies and errors.",
     "story": "Show what happened to one group, client, transaction, topic or record.",
     "check": "Report what a capture contains and how complete it is.",
+    "trace": "Write a trace for Perfetto: exchanges on a time line.",
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "explain": "Say what a number, name or line of a log means.",
@@ -179,7 +180,7 @@ COMMANDS = {
     "help": "Show all options and examples of a command.",
 }
 SECTIONS = {
-    "Captures": ("read", "records", "summary", "story", "check"),
+    "Captures": ("read", "records", "summary", "story", "trace", "check"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),
     "Reference": ("explain", "apis", "fields", "config", "completion", "help"),
