@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import click
 
-from docs import man
+from docs import grafana, man
 from kdissect.cli.help import full_help
 from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
@@ -174,6 +174,7 @@ def pages() -> dict[Path, str]:
         },
         DIRECTORY / "columns.md": columns_page(),
         DIRECTORY / "source.md": source_page(),
+        DIRECTORY / "monitoring" / "dashboard.json": grafana.dashboard(),
         DIRECTORY / "summary.schema.json": json_document(schema(Summary)).decode(),
         DIRECTORY / "check.schema.json": json_document(schema(Check)).decode(),
     }

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -209,3 +211,44 @@ def test_without_the_library_the_error_says_what_to_install() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "kdissect: --prometheus needs prometheus-client: pip install 'kdissect[metrics]'\n"
+
+
+# Alerts and dashboard
+
+
+MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
+
+
+def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:
+    registry = metrics_of(beat(3, error=NOT_LEADER), pulse=busy()).registry
+    labels = {
+        name: frozenset(collector._labelnames)
+        for collector, names in registry._collector_to_names.items()
+        for name in names
+        if hasattr(collector, "_labelnames")
+    }
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    for sample in (sample for family in families for sample in family.samples):
+        labels[sample.name] = labels.get(sample.name, frozenset()) | sample.labels.keys()
+    for name in ("alerts.yml", "dashboard.json"):
+        text = (MONITORING / name).read_text()
+        for expression in re.findall(r'(?:expr: |"expr": ")(.*)', text):
+            used = re.findall(r"kdissect_\w+", expression)
+            assert used
+            assert set(used) <= labels.keys(), expression
+            grouped = {
+                each for found in re.findall(r"by \(([^)]*)\)", expression) for each in found.split(", ")
+            }
+            assert grouped - {"instance", "le"} <= frozenset().union(*(labels[each] for each in used)), (
+                expression
+            )
+
+
+def test_promtool_accepts_the_alerts() -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not installed")
+    for arguments in (("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")):
+        done = subprocess.run(
+            [promtool, *arguments], cwd=MONITORING, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
