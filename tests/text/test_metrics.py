@@ -237,7 +237,7 @@ def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:
             assert used
             assert set(used) <= labels.keys(), expression
             grouped = {
-                each for found in re.findall(r"by \(([^)]*)\)", expression) for each in found.split(", ")
+                each for names in re.findall(r"by \(([^)]*)\)", expression) for each in names.split(", ")
             }
             assert grouped - {"instance", "le"} <= frozenset().union(*(labels[each] for each in used)), (
                 expression
