@@ -2,7 +2,7 @@
 
     with open_capture("capture.pcap") as packets:
         for exchange in dissect(packets):
-            print(exchange.api, exchange.latency_ns, exchange.request)
+            print(exchange.api, exchange.latency_us, exchange.request)
 
 To read the code, start with pipeline.py. Public names are imported on first use, so that ``kdissect --help``
 does not import the decoder.

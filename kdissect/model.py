@@ -526,7 +526,7 @@ class Exchange:
         retransmitted_ns: when bytes of the request were last retransmitted, or arrived behind later ones,
             before the response; None: never.
         parts: of the latency; None unless answered and ``split_latency`` is set.
-        topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
+        topic_ids: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
 
@@ -551,7 +551,7 @@ class Exchange:
     request_layout: Any = None
     response_layout: Any = None
     anomalies: list[Anomaly] = field(default_factory=list)
-    topic_names: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     produced_ns: dict[tuple[str, int, int, int], int] | None = None
     copies: dict[Any, Any] | None = None
     text: str | None = None
@@ -605,11 +605,13 @@ class Exchange:
         return frame_bytes + getsizeof(client_id) if client_id and len(client_id) > _LONG_ID else frame_bytes
 
     @property
-    def latency_ns(self) -> int | None:
-        """From the last byte of the request to the first byte of the response; None unless answered."""
+    def latency_us(self) -> int | None:
+        """From the last byte of the request to the first byte of the response, in whole microseconds, rounded
+        down; None unless answered.
+        """
         if self.request_frame is None or self.response_frame is None:
             return None
-        return self.response_frame.start_ns - self.request_frame.end_ns
+        return (self.response_frame.start_ns - self.request_frame.end_ns) // 1000
 
     @property
     def request_transfer_us(self) -> int | None:
@@ -627,8 +629,8 @@ class Exchange:
         request_us, response_us = self.request_transfer_us, self.response_transfer_us
         if request_us is None or response_us is None:
             return None
-        latency_ns = self.latency_ns
-        return None if latency_ns is None or latency_ns < 0 else request_us + latency_ns // 1000 + response_us
+        latency_us = self.latency_us
+        return None if latency_us is None or latency_us < 0 else request_us + latency_us + response_us
 
 
 def _transfer_us(frame: Frame | None) -> int | None:

@@ -187,11 +187,6 @@ def _packet(exchange: Exchange) -> int:
     return exchange.first_frame.packet
 
 
-def _latency_us(exchange: Exchange) -> int | None:
-    latency_ns = exchange.latency_ns
-    return None if latency_ns is None else latency_ns // 1000
-
-
 def _part(name: str, description: str) -> Column:
     """The column of a part of the latency."""
 
@@ -343,7 +338,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "latency_us",
         INT64,
-        _latency_us,
+        attrgetter("latency_us"),
         "From the last byte of the request to the first byte of the response: the sum of `queued_us`, "
         "`throttled_us`, `network_us`, `wait_us` and `service_us`, where these are known.",
         "us",

@@ -61,7 +61,7 @@ class TopicIds:
 
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
         """The rows of pairs that did not occur before."""
-        for pair in exchange.topic_names.items():
+        for pair in exchange.topic_ids.items():
             if self.is_new(pair):
                 yield TopicIdRow(exchange, *pair)
 

@@ -281,8 +281,8 @@ def _cut_before(separator: str, text: str, max_width: int) -> str:
 
 def latency(exchange: Exchange) -> str:
     """The latency of an exchange, or why it has none."""
-    if exchange.kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
-        return duration(latency_ns)
+    if exchange.kind == ANSWERED and (latency_us := exchange.latency_us) is not None:
+        return duration(latency_us * 1000)
     return no_response(exchange)
 
 
