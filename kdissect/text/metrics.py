@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import TYPE_CHECKING
 
-from kdissect import __version__
 from kdissect.errors import UsageError
 from kdissect.exchanges.latency import FETCHES, waiter
 from kdissect.kafka.codes import error_name
@@ -25,6 +24,7 @@ from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.pulse import OTHER
 from kdissect.stats.pulse_groups import STATES
 from kdissect.stats.survey import KAFKA
+from kdissect.version import __version__
 
 try:
     from prometheus_client import (

@@ -41,7 +41,7 @@ from kdissect.names import kept
 from kdissect.phrases import (
     ELLIPSIS,
     columns_of,
-    duration,
+    duration_us,
     facts,
     many,
     most_frequent,
@@ -282,7 +282,7 @@ def _cut_before(separator: str, text: str, max_width: int) -> str:
 def latency(exchange: Exchange) -> str:
     """The latency of an exchange, or why it has none."""
     if exchange.kind == ANSWERED and (latency_us := exchange.latency_us) is not None:
-        return duration(latency_us * 1000)
+        return duration_us(latency_us)
     return no_response(exchange)
 
 

@@ -12,7 +12,7 @@ from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from kdissect.model import ANSWERED, Embedded, Redacted
-from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
+from kdissect.phrases import ELLIPSIS, duration, duration_us, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
     MAX_ELEMENTS,
@@ -230,7 +230,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 def _outcome(exchange: Exchange) -> str:
     latency_us = exchange.latency_us
     if exchange.kind == ANSWERED and latency_us is not None:
-        return f"{'incomplete ' if exchange.is_cut else ''}response after {duration(latency_us * 1000)}"
+        return f"{'incomplete ' if exchange.is_cut else ''}response after {duration_us(latency_us)}"
     return no_response(exchange)
 
 
