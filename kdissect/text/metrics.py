@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.errors import UsageError
 from kdissect.exchanges.latency import FETCHES, waiter
+from kdissect.extras import install
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.phrases import printable
@@ -36,7 +37,7 @@ try:
     )
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 except ImportError as error:
-    raise UsageError("--prometheus needs prometheus-client: pip install 'kdissect[metrics]'") from error
+    raise UsageError(f"--prometheus needs prometheus-client: {install('metrics')}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
