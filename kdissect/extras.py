@@ -28,6 +28,6 @@ def install(extra: str) -> str:
     if "dir_info" in origin and (directory / "pyproject.toml").is_file():
         editable = "-e " * origin["dir_info"].get("editable", False)
         return f"pip install {editable}'.[{extra}]' in {directory}"
-    found = filter(None, map(_REQUIREMENT.fullmatch, own.requires or ()))
-    packages = (each["package"].strip() for each in found if each["extra"] == extra)
+    optional = filter(None, map(_REQUIREMENT.fullmatch, own.requires or ()))
+    packages = (each["package"].strip() for each in optional if each["extra"] == extra)
     return f"pip install {' '.join(map(shlex.quote, packages))}"

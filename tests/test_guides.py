@@ -1,5 +1,5 @@
-"""docs/first-steps.md and docs/tasks.md: each of their commands works on the samples and shows something. The
-examples of docs/python.md do so too.
+"""The commands of docs/first-steps.md, docs/sharing.md and docs/tasks.md, and the examples of docs/python.md:
+each works on the samples and shows something.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-GUIDES = ("first-steps", "tasks")
+GUIDES = ("first-steps", "sharing", "tasks")
 
 
 def commands(guide: str) -> Iterator[tuple[str, str]]:

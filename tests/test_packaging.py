@@ -57,8 +57,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def files(tree: Path, *patterns: str) -> set[str]:
-    found = (path for pattern in patterns for path in tree.glob(pattern))
-    return {path.relative_to(tree).as_posix() for path in found if path.is_file()}
+    paths = (path for pattern in patterns for path in tree.glob(pattern))
+    return {path.relative_to(tree).as_posix() for path in paths if path.is_file()}
 
 
 def pip(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -191,5 +191,5 @@ def test_the_sdist_has_what_a_wheel_is_built_from(tree: Path) -> None:
     (path,) = tree.parent.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {each.name.partition("/")[2] for each in archive if each.isfile()}
-    made = {name for name in names if name.startswith("kdissect.egg-info/")} | {"PKG-INFO", "setup.cfg"}
-    assert names - made == expected
+    generated = {name for name in names if name.startswith("kdissect.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    assert names - generated == expected

@@ -585,6 +585,8 @@ _INSTALLED = b"""
 def _use_installed() -> None:  # only in the zip
     from importlib.metadata import PackageNotFoundError, distribution
 
+    from kdissect.version import __version__
+
     try:
         found = distribution("kdissect")
     except PackageNotFoundError:
