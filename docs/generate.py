@@ -39,7 +39,7 @@ WIDTH = 100
 CLI_HEAD = """\
 # Commands
 
-This page is generated from `kdissect --help` and the `--help-all` of each command.
+The pages of the commands are generated from their `--help-all`.
 
 An option has the same meaning in all commands: `--limits` sets internal limits, `--max-rows` the number of
 rows in tables, `--count` (`-c`) the number of exchanges or records. `-w` writes packets to a file, `-o`
@@ -169,6 +169,11 @@ def pages() -> dict[Path, str]:
     return {
         DIRECTORY / "cli.md": cli_page(),
         **{
+            DIRECTORY / "cli" / f"{man.page_name(each)}.md": command_page(each)
+            for each in contexts()
+            if each.parent is not None
+        },
+        **{
             DIRECTORY / "man" / f"{man.page_name(each)}.1": man.page(each.command, each)
             for each in contexts()
         },
@@ -181,9 +186,22 @@ def pages() -> dict[Path, str]:
 
 
 def cli_page() -> str:
-    """A section for each command, in the order in which ``--help`` lists them."""
-    sections = (f"## {c.command_path}\n\n```text\n{full_help(c).rstrip()}\n```\n" for c in contexts())
-    return "\n".join((CLI_HEAD, *sections))
+    """A line for each command, in the order in which ``--help`` lists them."""
+    rows = (
+        f"| [{each.command_path}](cli/{man.page_name(each)}.md) | {_first_line(each.command)} |"
+        for each in contexts()
+        if each.parent is not None
+    )
+    return "\n".join((CLI_HEAD, "## Commands\n", "| command | |", "|---|---|", *rows, ""))
+
+
+def command_page(context: click.Context) -> str:
+    """Everything that ``--help-all`` says, without escapes."""
+    return f"# {context.command_path}\n\n```text\n{full_help(context).rstrip()}\n```\n"
+
+
+def _first_line(command: click.Command) -> str:
+    return (command.help or "").strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
 def source_page() -> str:

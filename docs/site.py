@@ -46,7 +46,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         image, text, target, anchor = link.groups(default="")
         source = posixpath.normpath(posixpath.join(directory, target))
         there = sources.get(source, source.removeprefix("docs/") if source.startswith("docs/") else None)
-        if there is None and (ROOT / source).exists():
+        on_site = None if there is None else files.get_file_from_path(there)
+        if (on_site is None or on_site.inclusion.is_excluded()) and (ROOT / source).exists():
             return text
         there = posixpath.relpath(there or target, posixpath.dirname(uri) or ".")
         return f"{image}[{text}]({there}{anchor})"

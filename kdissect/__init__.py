@@ -1,11 +1,11 @@
 """Protocol dissector and traffic analyzer for Apache Kafka.
 
-    with open_capture("capture.pcap") as packets:
-        for exchange in dissect(packets):
-            print(exchange.api, exchange.latency_ns, exchange.request)
+    for exchange in kdissect.read("capture.pcap", where='api == "Produce"'):
+        print(exchange.time, exchange.topics, exchange.latency_us)
 
-To read the code, start with pipeline.py. Public names are imported on first use, so that ``kdissect --help``
-does not import the decoder.
+docs/python.md shows data frames, summaries, and packets from elsewhere (``dissect``). To read the code, start
+with pipeline.py. Public names are imported on first use, so that ``kdissect --help`` does not import the
+decoder.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from kdissect.model import Anomaly, Exchange, Packet
     from kdissect.options import Options
     from kdissect.pipeline import Dissection, dissect
+    from kdissect.runs.reading import Exchanges, read, summarize
     from kdissect.stats.document import Summary
-    from kdissect.stats.summarizer import summarize
-
-__version__ = "0.1.0"
+    from kdissect.version import __version__
 
 __all__ = [
+    "read",
+    "summarize",
     "open_capture",
     "dissect",
-    "summarize",
+    "Exchanges",
     "Capture",
     "Dissection",
     "Packet",
@@ -42,11 +43,13 @@ __all__ = [
 ]
 
 _MODULES = {
+    "read": "kdissect.runs.reading",
+    "Exchanges": "kdissect.runs.reading",
     "open_capture": "kdissect.capture.reader",
     "Capture": "kdissect.capture.reader",
     "dissect": "kdissect.pipeline",
     "Dissection": "kdissect.pipeline",
-    "summarize": "kdissect.stats.summarizer",
+    "summarize": "kdissect.runs.reading",
     "Summary": "kdissect.stats.document",
     "Packet": "kdissect.model",
     "Exchange": "kdissect.model",
@@ -55,6 +58,7 @@ _MODULES = {
     "Options": "kdissect.options",
     "KdissectError": "kdissect.errors",
     "CaptureError": "kdissect.errors",
+    "__version__": "kdissect.version",
 }
 
 

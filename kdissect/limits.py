@@ -41,11 +41,15 @@ def _bound(default: int, subject: str, reason: str, *, each: int = 0, by: str = 
     return field(default=default, metadata={"subject": subject, "reason": reason, "each": each, "by": by})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Limits:
     """Limits of one run: sizes (``_bytes`` in the name) in bytes, times (``_ns``) in nanoseconds of packet
     time, the others are counts.
     """
+
+    def __repr__(self) -> str:
+        changed = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return f"Limits({', '.join(f'{name}={getattr(self, name)}' for name in changed)})"
 
     packet_bytes: int = _bound(
         4 * MIB,

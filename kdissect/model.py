@@ -9,6 +9,8 @@ comes from this machine's clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -422,6 +424,9 @@ class ConnectionInfo:
     has_sure_id: bool = True
     cluster_id: str | None = None
 
+    def __str__(self) -> str:
+        return self.id
+
     @property
     def name(self) -> str:
         """What tables name the connection by: its ID, with the ordinal if another may have the same."""
@@ -479,9 +484,16 @@ OUTCOMES = (ANSWERED, INCOMPLETE, NOT_EXPECTED, PENDING, ABANDONED, UNANSWERED, 
 _LONG_ID = 1024  # characters; the native core has only shorter ones
 
 
-@dataclass(slots=True, eq=False)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Exchange:
     """A request and its response, or whichever of the two was captured.
+
+    Every column of ``read --json`` (docs/columns.md) is an attribute of the same name. Some have types of
+    Python: ``time`` is a datetime, ``connection`` an object, ``anomalies`` and ``proxy`` are named tuples.
+    ``to_dict`` has all of them as in JSON.
 
     Attributes:
         connection: shared by all exchanges of a connection.
@@ -526,7 +538,7 @@ class Exchange:
         retransmitted_ns: when bytes of the request were last retransmitted, or arrived behind later ones,
             before the response; None: never.
         parts: of the latency; None unless answered and ``split_latency`` is set.
-        topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
+        topic_ids: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
 
@@ -551,7 +563,7 @@ class Exchange:
     request_layout: Any = None
     response_layout: Any = None
     anomalies: list[Anomaly] = field(default_factory=list)
-    topic_names: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     produced_ns: dict[tuple[str, int, int, int], int] | None = None
     copies: dict[Any, Any] | None = None
     text: str | None = None
@@ -605,11 +617,38 @@ class Exchange:
         return frame_bytes + getsizeof(client_id) if client_id and len(client_id) > _LONG_ID else frame_bytes
 
     @property
-    def latency_ns(self) -> int | None:
-        """From the last byte of the request to the first byte of the response; None unless answered."""
+    def latency_us(self) -> int | None:
+        """From the last byte of the request to the first byte of the response, in whole microseconds, rounded
+        down; None unless answered.
+        """
         if self.request_frame is None or self.response_frame is None:
             return None
-        return self.response_frame.start_ns - self.request_frame.end_ns
+        return (self.response_frame.start_ns - self.request_frame.end_ns) // 1000
+
+    @property
+    def queued_us(self) -> int | None:
+        """See ``LatencyParts``; None: not known."""
+        return None if self.parts is None else self.parts.queued_us
+
+    @property
+    def throttled_us(self) -> int | None:
+        """See ``queued_us``."""
+        return None if self.parts is None else self.parts.throttled_us
+
+    @property
+    def network_us(self) -> int | None:
+        """See ``queued_us``."""
+        return None if self.parts is None else self.parts.network_us
+
+    @property
+    def wait_us(self) -> int | None:
+        """See ``queued_us``."""
+        return None if self.parts is None else self.parts.wait_us
+
+    @property
+    def service_us(self) -> int | None:
+        """See ``queued_us``."""
+        return None if self.parts is None else self.parts.service_us
 
     @property
     def request_transfer_us(self) -> int | None:
@@ -627,8 +666,147 @@ class Exchange:
         request_us, response_us = self.request_transfer_us, self.response_transfer_us
         if request_us is None or response_us is None:
             return None
-        latency_ns = self.latency_ns
-        return None if latency_ns is None or latency_ns < 0 else request_us + latency_ns // 1000 + response_us
+        latency_us = self.latency_us
+        return None if latency_us is None or latency_us < 0 else request_us + latency_us + response_us
+
+    @property
+    def capture(self) -> str:
+        """The capture as the user named it."""
+        return self.first_frame.interface.capture
+
+    @property
+    def packet(self) -> int:
+        """Number of the packet that completed the request (orphan: the response)."""
+        return self.first_frame.packet
+
+    @property
+    def time(self) -> datetime | None:
+        """``time_ns`` in UTC; None if it is not between the years 1 and 9999."""
+        try:
+            return _EPOCH + timedelta(microseconds=self.time_ns // 1000)
+        except OverflowError:
+            return None
+
+    @property
+    def client_ip(self) -> str:
+        """Address of the client."""
+        return self.connection.client.ip
+
+    @property
+    def client_port(self) -> int:
+        """Port of the client."""
+        return self.connection.client.port
+
+    @property
+    def broker_ip(self) -> str:
+        """Address of the broker."""
+        return self.connection.broker.ip
+
+    @property
+    def broker_port(self) -> int:
+        """Port of the broker."""
+        return self.connection.broker.port
+
+    @property
+    def hop_ip(self) -> str | None:
+        """Address from which the connection was opened, if there is a PROXY header."""
+        return None if self.connection.hop is None else self.connection.hop.ip
+
+    @property
+    def hop_port(self) -> int | None:
+        """Its port."""
+        return None if self.connection.hop is None else self.connection.hop.port
+
+    @property
+    def proxy(self) -> Proxy | None:
+        """What the PROXY header says; None without one."""
+        return self.connection.proxy
+
+    @property
+    def request_bytes(self) -> int | None:
+        """Bytes of the request on the wire, with its size field; None if not captured."""
+        return None if self.request_frame is None else self.request_frame.wire_bytes
+
+    @property
+    def response_bytes(self) -> int | None:
+        """The same of the response."""
+        return None if self.response_frame is None else self.response_frame.wire_bytes
+
+    @property
+    def request_size(self) -> int | None:
+        """Size that an incomplete request announced, without the size field; None if it is complete."""
+        return None if self.is_cut else self.announced
+
+    @property
+    def request_received(self) -> int | None:
+        """Bytes of an incomplete request that came, with the size field; None if it is complete."""
+        return None if self.request_size is None else self.request_bytes
+
+    @property
+    def response_size(self) -> int | None:
+        """``request_size`` of the response."""
+        return self.announced if self.is_cut else None
+
+    @property
+    def response_received(self) -> int | None:
+        """``request_received`` of the response."""
+        return None if self.response_size is None else self.response_bytes
+
+    # The rest is read from bodies, by modules that know layouts: docs/decisions/columns-are-attributes.md
+
+    @property
+    def outcome(self) -> str | None:
+        """One of ``OUTCOMES``; None: the response may not have been captured."""
+        return cast("str | None", _from_bodies("outcome", self))
+
+    @property
+    def topics(self) -> list[str]:
+        """Distinct topic names, those of the request first; the topic ID if no name is known."""
+        return cast("list[str]", _from_bodies("topics", self))
+
+    @property
+    def group_id(self) -> str | None:
+        """The first group in the request."""
+        return cast("str | None", _from_bodies("group_id", self))
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The first transactional ID in the request."""
+        return cast("str | None", _from_bodies("transactional_id", self))
+
+    @property
+    def throttle_time_ms(self) -> int | None:
+        """Throttle time in the response."""
+        return cast("int | None", _from_bodies("throttle_time_ms", self))
+
+    @property
+    def records(self) -> int | None:
+        """Records in both messages, from the batch headers; None: the API carries none, or not known."""
+        return cast("int | None", _from_bodies("records", self))
+
+    @property
+    def records_bytes(self) -> int | None:
+        """Bytes of the record data on the wire, with batch headers; None as above."""
+        return cast("int | None", _from_bodies("records_bytes", self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row of ``read --json``: column name -> str, int, bool, list, dict or None."""
+        return cast("dict[str, Any]", import_module("kdissect.tables.lines").json_row(self))
+
+    def __repr__(self) -> str:
+        api = f"API {self.api_key}" if self.api is None else self.api
+        version = "" if self.api_version is None else f" v{self.api_version}"
+        result = self.kind if self.latency_us is None else f"{self.latency_us} us"
+        place = f"{self.connection.id}/{self.number}, {self.time or self.time_ns}"
+        return f"<Exchange {place}: {api}{version} from {self.client_id!r}, {result}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return cast("str", import_module("kdissect.text.notebook").html(self))
+
+
+def _from_bodies(column: str, exchange: Exchange) -> object:
+    return import_module("kdissect.tables.columns").BY_NAME[column].get(exchange)
 
 
 def _transfer_us(frame: Frame | None) -> int | None:

@@ -39,7 +39,11 @@ def size(count: int) -> str:
 
 def duration(ns: int) -> str:
     """Write a latency with three or four digits: ``812us``, ``1.23ms``, ``45.6ms``, ``12.30s``."""
-    us = ns // 1000
+    return duration_us(ns // 1000)
+
+
+def duration_us(us: int) -> str:
+    """The same, of microseconds."""
     if -1000 < us < 1000:
         return f"{us}us"
     if abs(us) < 10_000:

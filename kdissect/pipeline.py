@@ -25,6 +25,7 @@ than limits.py allows, and reads no clock: all deadlines are in packet time.
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from contextlib import suppress
 from itertools import chain
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast, ru
 
 from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
-from kdissect.errors import CaptureError
+from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.clusters import named_cluster
 from kdissect.exchanges.content import errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
@@ -806,5 +807,11 @@ def dissect(
     kafka_ports: Collection[int] = (),
     show_secrets: bool = False,
 ) -> Dissection:
-    """Dissect packets, for example those of ``open_capture("capture.pcap")``. Arguments as in ``Options``."""
+    """Dissect packets, for example those of ``open_capture("capture.pcap")``. Arguments as in ``Options``.
+
+    Raises:
+        UsageError: it is given a path.
+    """
+    if isinstance(packets, (str, bytes, os.PathLike)):
+        raise UsageError(f"dissect takes packets; for a file: kdissect.read({os.fspath(packets)!r})")
     return Dissection(packets, Options(limits, frozenset(ports), frozenset(kafka_ports), show_secrets))

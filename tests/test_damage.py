@@ -158,7 +158,7 @@ def headers(path: Path, mss: int | None, name: str) -> Counter[str]:
         if exchange.response_frame and match.response_frame:
             counts["paired"] += 1
             assert match.response_frame.size == exchange.response_frame.size
-            assert match.latency_ns == exchange.latency_ns
+            assert match.latency_us == exchange.latency_us
         counts["answered"] += exchange.response_frame is not None
     return counts
 

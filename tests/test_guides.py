@@ -1,4 +1,6 @@
-"""docs/first-steps.md and docs/tasks.md: each of their commands works on the samples and shows something."""
+"""The commands of docs/first-steps.md, docs/sharing.md and docs/tasks.md, and the examples of docs/python.md:
+each works on the samples and shows something.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-GUIDES = ("first-steps", "tasks")
+GUIDES = ("first-steps", "sharing", "tasks")
 
 
 def commands(guide: str) -> Iterator[tuple[str, str]]:
@@ -55,3 +57,15 @@ def test_each_shows_something(
     assert not re.search("no match|None of|no findings", done.out + done.err)
     if output:
         assert done.out == output
+
+
+def test_examples_in_python_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, as a reader would run them."""
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(examples) > 5
+    names: dict[str, object] = {}
+    for example in examples:
+        exec(compile(example, "docs/python.md", "exec"), names)
+        assert capsys.readouterr().out, example

@@ -58,7 +58,7 @@ def rows(exchanges: Iterable[Exchange]) -> Rows:
     result: Rows = {}
     for each in exchanges:
         frames = each.request_frame, each.response_frame
-        about = each.api, each.correlation_id, each.latency_ns, tuple(each.anomalies)
+        about = each.api, each.correlation_id, each.latency_us, tuple(each.anomalies)
         result.setdefault(each.connection.id, []).append(
             (each.number, each.kind, each.completed_ns, *about, *frames)
         )

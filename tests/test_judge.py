@@ -80,8 +80,8 @@ def judged(sample: str) -> list[tuple[Exchange, LatencyParts, Logged]]:
 
 
 def latency_us(exchange: Exchange) -> int:
-    assert exchange.latency_ns is not None
-    return exchange.latency_ns // 1000
+    assert exchange.latency_us is not None
+    return exchange.latency_us
 
 
 def before_us(parts: LatencyParts) -> int:

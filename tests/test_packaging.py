@@ -11,11 +11,12 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import ZipFile
 
 import pytest
 
-from kdissect import core
+from kdissect import __version__, core
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = (
@@ -50,7 +51,14 @@ def tree(tmp_path: Path) -> Path:
         else:
             shutil.copy(source, copy)
     shutil.copytree(ROOT / "docs" / "man", copy / "docs" / "man")
+    (copy / "tests").mkdir()
+    (copy / "tests" / "test_nothing.py").touch()  # setuptools adds such files
     return copy
+
+
+def files(tree: Path, *patterns: str) -> set[str]:
+    paths = (path for pattern in patterns for path in tree.glob(pattern))
+    return {path.relative_to(tree).as_posix() for path in paths if path.is_file()}
 
 
 def pip(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -66,38 +74,53 @@ def pip(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def wheel(tree: Path, **environment: str) -> tuple[str, list[str], str]:
-    """Build one; its tag, the compiled files in it, and what the build said."""
+class Wheel(NamedTuple):
+    """A wheel: its tag, the files in it, those of its metadata left out, and what the build said."""
+
+    tag: str
+    names: set[str]
+    output: str
+
+
+def wheel(tree: Path, **environment: str) -> Wheel:
     directory = tree.parent / "wheels"
     done = pip("wheel", "-v", "--no-deps", "-w", directory, tree, **environment)
     assert done.returncode == 0, done.stdout
     (path,) = directory.iterdir()
     tag = path.name.removeprefix("kdissect-").removesuffix(".whl").partition("-")[2]
     with ZipFile(path) as archive:
-        return tag, [name for name in archive.namelist() if name.endswith(".so")], done.stdout
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    return Wheel(tag, names, done.stdout)
 
 
-def assert_pure(built: tuple[str, list[str], str], reason: str) -> None:
-    tag, compiled, output = built
-    assert (tag, compiled) == ("py3-none-any", [])
-    assert f"kdissect is built without its native core: {reason}" in output
+def in_wheels(tree: Path) -> set[str]:
+    pages = {
+        f"kdissect-{__version__}.data/data/share/man/man1/{path.name}" for path in tree.glob("docs/man/*")
+    }
+    return files(tree, "kdissect/**/*", "pyspark_kdissect.py") - files(tree, "kdissect/*.so") | pages
+
+
+def assert_pure(built: Wheel, tree: Path, reason: str) -> None:
+    assert built.tag == "py3-none-any"
+    assert built.names == in_wheels(tree)
+    assert f"kdissect is built without its native core: {reason}" in built.output
 
 
 def test_a_wheel_with_the_core_is_for_every_python(tree: Path) -> None:
-    tag, compiled, output = wheel(tree)
-    assert tag.startswith("cp311-abi3-")
-    assert compiled == ["kdissect/_core.abi3.so"]
-    assert "without its native core" not in output
+    built = wheel(tree)
+    assert built.tag.startswith("cp311-abi3-")
+    assert built.names == in_wheels(tree) | {"kdissect/_core.abi3.so"}
+    assert "without its native core" not in built.output
 
 
 def test_a_wheel_without_the_core_is_for_every_machine(tree: Path) -> None:
-    assert_pure(wheel(tree, KDISSECT_CORE="no"), "KDISSECT_CORE=no")
+    assert_pure(wheel(tree, KDISSECT_CORE="no"), tree, "KDISSECT_CORE=no")
 
 
 def test_a_compile_error_is_reported_or_fatal(tree: Path) -> None:
     with (tree / "core" / "src" / "lib.rs").open("a", encoding="utf-8") as file:
         file.write("fn broken( {\n")
-    assert_pure(wheel(tree), "`cargo rustc")
+    assert_pure(wheel(tree), tree, "`cargo rustc")
     done = pip("wheel", "--no-deps", "-w", tree.parent / "fatal", tree, KDISSECT_CORE="require")
     assert done.returncode != 0
     assert not list((tree.parent / "fatal").glob("*.whl"))
@@ -117,12 +140,12 @@ def test_old_rust_counts_as_none(tree: Path, tmp_path: Path) -> None:
         program.write_text(f"#!/bin/sh\necho '{name} 1.63.0'\n", encoding="utf-8")
         program.chmod(0o755)
     assert_pure(
-        wheel(tree, PATH=f"{programs}:/usr/bin:/bin"), "Rust 1.63.0 is too old (it needs 1.85 or later)"
+        wheel(tree, PATH=f"{programs}:/usr/bin:/bin"), tree, "Rust 1.63.0 is too old (it needs 1.85 or later)"
     )
 
 
 def test_no_rust_at_all(tree: Path, tmp_path: Path) -> None:
-    assert_pure(wheel(tree, PATH=str(tmp_path)), "no Rust found (it needs 1.85 or later)")
+    assert_pure(wheel(tree, PATH=str(tmp_path)), tree, "no Rust found (it needs 1.85 or later)")
 
 
 def test_a_registry_out_of_reach(tree: Path, tmp_path: Path) -> None:
@@ -134,7 +157,9 @@ def test_a_registry_out_of_reach(tree: Path, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     rustup = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
-    assert_pure(wheel(tree, CARGO_HOME=str(home), RUSTUP_HOME=rustup), "its crates cannot be downloaded")
+    assert_pure(
+        wheel(tree, CARGO_HOME=str(home), RUSTUP_HOME=rustup), tree, "its crates cannot be downloaded"
+    )
 
 
 def test_editable_installs(tree: Path, tmp_path: Path) -> None:
@@ -150,7 +175,13 @@ def test_editable_installs(tree: Path, tmp_path: Path) -> None:
     assert list((tree / "kdissect").glob("*.so")) == []
 
 
-def test_the_sdist_has_what_the_core_is_built_from(tree: Path) -> None:
+def test_the_sdist_has_what_a_wheel_is_built_from(tree: Path) -> None:
+    expected = files(
+        tree,
+        "*.*",
+        "LICENSE",
+        *("core/*.*", "core/src/**/*.rs", "docs/man/*", "kdissect/**/*"),
+    )
     subprocess.run(
         [sys.executable, "-m", "build", "--sdist", "--outdir", str(tree.parent), str(tree)],
         check=True,
@@ -159,7 +190,6 @@ def test_the_sdist_has_what_the_core_is_built_from(tree: Path) -> None:
     )
     (path,) = tree.parent.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "core" / "src").rglob("*.rs")}
-    assert {"setup.py", "core/Cargo.toml", "core/Cargo.lock", *sources} <= names
-    assert not [name for name in names if name.startswith("core/target") or name.endswith(".so")]
+        names = {each.name.partition("/")[2] for each in archive if each.isfile()}
+    generated = {name for name in names if name.startswith("kdissect.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    assert names - generated == expected

@@ -68,7 +68,7 @@ def rows_of(exchanges: Iterable[Exchange]) -> list[tuple[object, ...]]:
             len(exchange.response_frame.data) if exchange.response_frame else None,
             str(exchange.request),
             str(exchange.response),
-            sorted(exchange.topic_names.items()),
+            sorted(exchange.topic_ids.items()),
             tuple(exchange.anomalies),
         )
         for exchange in exchanges

@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from kdissect.errors import UsageError
+from kdissect.extras import install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -395,7 +396,7 @@ def _client(scheme: str, place: str, process: int) -> Any:  # noqa: ARG001
     try:
         from pyarrow import fs
     except ImportError as error:
-        raise UsageError(f"{scheme}:// needs pyarrow: pip install 'kdissect[stores]'") from error
+        raise UsageError(f"{scheme}:// needs pyarrow: {install('stores')}") from error
     with _one_line_errors():
         return {"s3": _s3, "gs": _gs, "abfss": _abfss, "hdfs": _hdfs}[scheme](fs, place)
 

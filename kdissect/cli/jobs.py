@@ -36,7 +36,7 @@ WORTH_PACKETS_NATIVE = 10 * WORTH_PACKETS
 
 SMALL_BYTES = 600
 """Mean packet size up to which dissecting costs more than reading. Measured: two processes take 0.65 of the
-time of one at 90 bytes per packet, and longer than one at 1,400 (docs/performance.md).
+time of one at 90 bytes per packet, and longer than one at 1,400 (docs/measurements.md).
 """
 
 _MAX_BUSIEST_SHARE = 0.7

@@ -16,6 +16,7 @@ import click
 from kdissect.capture.inputs import local
 from kdissect.cli.terminal import warn, width
 from kdissect.errors import UsageError
+from kdissect.extras import install
 from kdissect.files import PRIVATE
 from kdissect.kafka import apis, codes
 from kdissect.limits import DEFAULT, LIVE, Limits
@@ -230,7 +231,10 @@ def clusters_of(rules: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 _KEY_LOG_VARIABLE = "SSLKEYLOGFILE"
-_NO_CIPHERS = "decrypting TLS needs the cryptography package: pip install 'kdissect[tls]'"
+
+
+def _no_ciphers() -> str:
+    return f"decrypting TLS needs the cryptography package: {install('tls')}"
 
 
 def key_logs(names: Iterable[str]) -> tuple[str, ...]:
@@ -245,7 +249,7 @@ def key_logs(names: Iterable[str]) -> tuple[str, ...]:
         warn(f"decrypting TLS with {of_environment} ({_KEY_LOG_VARIABLE})")
         paths.append(of_environment)
     if paths and not can_decrypt():
-        raise UsageError(_NO_CIPHERS)
+        raise UsageError(_no_ciphers())
     return tuple(paths)
 
 
@@ -264,7 +268,7 @@ def warn_of_secrets(captures: Iterable[str]) -> None:
 
 def warn_of_secrets_in(capture: str) -> None:
     """Warn that a capture has secrets of TLS sessions that cannot be used."""
-    warn(f"{capture} has TLS secrets; {_NO_CIPHERS}")
+    warn(f"{capture} has TLS secrets; {_no_ciphers()}")
 
 
 def _key_logs_at(path: Path) -> list[str]:

@@ -145,7 +145,7 @@ empty or new.
     "registry",
     metavar="DIR|URL",
     help="Decode keys and values with registered schemas (Avro, JSON Schema, Protobuf), from files ID.avsc, "
-    "ID.json or ID.proto, or from a schema registry. Needs kdissect[schemas].",
+    "ID.json or ID.proto, or from a schema registry. Needs the extra schemas.",
 )
 @click.option(
     "--offset",

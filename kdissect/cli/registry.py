@@ -26,6 +26,7 @@ import orjson
 from kdissect.children import python_environment
 from kdissect.errors import UsageError
 from kdissect.exchanges.registered import Decoder, RegisteredSchemas, SchemaFault
+from kdissect.extras import install
 from kdissect.limits import DEFAULT
 from kdissect.phrases import printable
 
@@ -100,9 +101,7 @@ def open_schemas(place: str, limits: Limits = DEFAULT) -> RegisteredSchemas:
         UsageError: there is no such directory, the URL is invalid, or a package is missing.
     """
     if any(find_spec(name.partition(".")[0]) is None or find_spec(name) is None for name in _PACKAGES):
-        raise UsageError(
-            "--schemas needs fastavro, protobuf and grpcio-tools: pip install 'kdissect[schemas]'"
-        )
+        raise UsageError(f"--schemas needs fastavro, protobuf and grpcio-tools: {install('schemas')}")
     source = SchemaRegistry(place, limits) if "://" in place else SchemaDirectory(Path(place), limits)
     return RegisteredSchemas(lambda schema: decoder(source.find(schema), source, limits), limits)
 

@@ -250,7 +250,7 @@ def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[TopicRef]:
     for layout, body in _messages(exchange):
         plan = topic_plan(layout, partitions_too)
         if plan is not None:
-            _collect_refs(plan, body, exchange.topic_names, None, refs)
+            _collect_refs(plan, body, exchange.topic_ids, None, refs)
     return refs
 
 

@@ -148,7 +148,7 @@ def learn_produced(exchange: Exchange, facts: LearnedFacts) -> None:
 
 def _names(key: Any, item: Resolvable) -> tuple[Any, ...]:
     """The key with the topic as in the message, and with its name if that is an ID."""
-    name = item.topic_names.get(key[0])
+    name = item.topic_ids.get(key[0])
     return (key,) if name is None else (key, _named(key, name))
 
 

@@ -94,7 +94,7 @@ class FetchSessions:
         session = self._take(connection, requested_id) if requested_id != _NO_SESSION else {}
         if not is_incremental:
             session = {}
-        names = exchange.topic_names
+        names = exchange.topic_ids
         if not names.keys().isdisjoint(topic for topic, _ in session):  # named since
             session = {
                 (names.get(topic, topic), partition): position._replace(topic=names.get(topic, topic))

@@ -122,7 +122,7 @@ def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[Gro
         member_id=request.get("member_id") or None,
         group_instance_id=request.get("group_instance_id") or request.get("instance_id") or None,
     )
-    events = read(template, request, exchange.response or {}, exchange.topic_names)
+    events = read(template, request, exchange.response or {}, exchange.topic_ids)
     return [event for event in events if include_alive or event.event != ALIVE]
 
 

@@ -252,9 +252,9 @@ class _Splitter:
     def _mutes_after(self, exchange: Exchange, throttle_ns: int) -> bool | None:
         """Whether the throttle time follows the response (KIP-219), or came before. None: unknown."""
         if self._has_kip_219 is None:
-            latency_ns = exchange.latency_ns
-            assert latency_ns is not None
-            if latency_ns < throttle_ns or _is_recent(exchange.api_key, exchange.api_version):
+            latency_us = exchange.latency_us
+            assert latency_us is not None
+            if latency_us * 1000 < throttle_ns or _is_recent(exchange.api_key, exchange.api_version):
                 return True
         return self._has_kip_219
 

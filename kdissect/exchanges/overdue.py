@@ -90,7 +90,7 @@ class Overdue:
             due_ns = exchange.time_ns + PATIENCE_NS
             if due_ns < now_ns and exchange not in passed_on:
                 unanswered = replace(
-                    exchange, kind=UNANSWERED, completed_ns=now_ns, anomalies=[], topic_names={}
+                    exchange, kind=UNANSWERED, completed_ns=now_ns, anomalies=[], topic_ids={}
                 )
                 self._decode(unanswered)
                 due_ns += allowed_ns(unanswered)

@@ -343,7 +343,7 @@ class Pairing:
             exchange.is_out_of_order = True
             detail = f"the response to correlation ID {answered.correlation_id}, a later request, came first"
             exchange.anomalies.append(Anomaly(OUT_OF_ORDER, "response", detail))
-            request = replace(exchange, anomalies=[], topic_names={})
+            request = replace(exchange, anomalies=[], topic_ids={})
             decode_exchange(request, only_request=True)
             self._due_ns.append(exchange.time_ns + allowed_ns(request) + PATIENCE_NS)
 

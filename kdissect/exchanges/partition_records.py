@@ -391,7 +391,7 @@ def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
 
 def _partition_records(exchange: Exchange, field: FieldValue, **known: Any) -> PartitionRecords:
     topic_id = field.topic_id
-    name = field.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
+    name = field.topic or (None if topic_id is None else exchange.topic_ids.get(topic_id))
     return PartitionRecords(
         exchange=exchange,
         topic=name,

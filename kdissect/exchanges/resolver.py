@@ -40,7 +40,7 @@ class Resolvable(Protocol):
     """Anything that can wait for a value: an exchange, or a stand-in for one in another process."""
 
     anomalies: list[Anomaly]
-    topic_names: dict[str, str]
+    topic_ids: dict[str, str]
     produced_ns: dict[ProducedBatch, int] | None
     copies: dict[NumberedBatch, BatchCopy] | None
 

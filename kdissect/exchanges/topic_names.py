@@ -87,7 +87,7 @@ class TopicNameResolver(Resolver[Item, str, str]):
         return self.name(key, item.completed_ns)
 
     def _write(self, item: Item, values: dict[str, str]) -> None:
-        item.topic_names |= values
+        item.topic_ids |= values
 
     def _note_full(self, item: Item, detail: str) -> None:
         item.anomalies.append(Anomaly("name_not_waited_for", "connection", detail))

@@ -71,8 +71,8 @@ def touched(exchange: Exchange) -> list[Touched]:
     """The partitions in wire order, those of the request first."""
     if exchange.api in _DESCRIBING_APIS:
         return []
-    requested = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
-    responded = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
+    requested = _structs(request_layout(exchange), exchange.request, exchange.topic_ids)
+    responded = _structs(response_layout(exchange), exchange.response, exchange.topic_ids)
     partitions: list[Touched] = []
     for key, (topic_id, struct, _, produced) in requested.items():
         topic, partition, group = key

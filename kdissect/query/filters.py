@@ -200,7 +200,7 @@ class Filter:
         ids = [
             each
             for each in topic_refs(exchange).keys
-            if each not in exchange.topic_names and each not in self._requested
+            if each not in exchange.topic_ids and each not in self._requested
         ]
         if ids:
             self.notes.unnamed += 1
@@ -429,8 +429,8 @@ def _connection(texts: Sequence[str]) -> Test:
 
 def _slower_than(min_ns: int) -> Test:
     def is_slower(exchange: Exchange) -> bool:
-        latency_ns = exchange.latency_ns
-        return latency_ns is not None and latency_ns > min_ns
+        latency_us = exchange.latency_us
+        return latency_us is not None and latency_us * 1000 > min_ns
 
     return is_slower
 
@@ -528,7 +528,7 @@ def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> Partitio
 
 def named_topics(exchange: Exchange) -> list[str]:
     """Topics as shown, IDs of resolved topics, and topics whose configs or ACLs the request is about."""
-    return [*content.topics(exchange), *exchange.topic_names, *content.resource_topics(exchange)]
+    return [*content.topics(exchange), *exchange.topic_ids, *content.resource_topics(exchange)]
 
 
 def _is_selected(

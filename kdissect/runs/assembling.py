@@ -42,7 +42,7 @@ class OrderedItem:
         number: number of an open row; 0 if the row is not open.
         is_ready: whether ``output`` is there.
         output: the output of the worker's sink.
-        connection_key, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns,
+        connection_key, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_ids, produced_ns,
             copies: as in ``Exchange``.
     """
 
@@ -59,7 +59,7 @@ class OrderedItem:
         "output",
         "produce_refs",
         "produced_ns",
-        "topic_names",
+        "topic_ids",
         "topic_refs",
         "worker",
     )  # fmt: skip
@@ -79,11 +79,11 @@ class OrderedItem:
         self.held_bytes = held_bytes
         self.decoded_bytes = decoded_bytes
         self.connection_key = connection_key
-        self.number, self.topic_refs, self.produce_refs, topic_names = opened or _NOT_OPEN
+        self.number, self.topic_refs, self.produce_refs, topic_ids = opened or _NOT_OPEN
         self.output = output
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
-        self.topic_names = dict(topic_names)
+        self.topic_ids = dict(topic_ids)
         self.produced_ns: dict[ProducedBatch, int] | None = None
         self.copies: dict[NumberedBatch, BatchCopy] | None = None
 
@@ -326,7 +326,7 @@ class Assembly:
             if row.number:
                 part = self._parts[row.worker]
                 part.open[row.number] = row
-                known = row.topic_names, row.anomalies, row.produced_ns, row.copies
+                known = row.topic_ids, row.anomalies, row.produced_ns, row.copies
                 part.resolved.append(ResolvedRow(row.number, *known))
             self._out.append(row)
 
@@ -358,7 +358,7 @@ class OpenRow(NamedTuple):
     number: int
     topic_refs: TopicRefs
     produce_refs: ProduceRefs
-    topic_names: dict[str, str]
+    topic_ids: dict[str, str]
 
 
 _NOT_OPEN = OpenRow(0, NO_REFS, NO_REFS, {})

@@ -202,11 +202,11 @@ class Worker:
             self._numbers += 1
             self._open[self._numbers] = item
             self._open_on[connection] += 1
-            rows.open[len(rows.outputs)] = OpenRow(self._numbers, refs, produce, item.topic_names)
+            rows.open[len(rows.outputs)] = OpenRow(self._numbers, refs, produce, item.topic_ids)
             rows.outputs.append(None)
         else:
             for topic_id in refs.keys:
-                item.topic_names[topic_id] = self._names[topic_id]
+                item.topic_ids[topic_id] = self._names[topic_id]
             rows.outputs.append(self._work.feed(item))
         rows.places.append(place)
         rows.completed_ns.append(completed_ns)
@@ -252,7 +252,7 @@ class Worker:
             self._open_on[item.connection_key] -= 1
             if not self._open_on[item.connection_key]:
                 del self._open_on[item.connection_key]
-            item.topic_names |= names
+            item.topic_ids |= names
             item.anomalies += anomalies
             item.produced_ns = produced_ns
             item.copies = copies

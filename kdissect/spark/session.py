@@ -32,6 +32,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import kdissect
 from kdissect.children import python_environment
 from kdissect.errors import OutputError, SparkError
+from kdissect.extras import install
 from kdissect.limits import MIB
 from kdissect.phrases import size
 from kdissect.tables.table_files import cannot_write
@@ -332,7 +333,6 @@ CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc")
 DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 MIN_FREE_BYTES = 1_000_000_000  # shuffled packets go to disk
 
-_INSTALL = "pip install 'kdissect[spark]'"
 _JAVA_VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?[^"]*"')
 _MAX_JAVA_S = 30
 _MAX_CONNECT_S = 5
@@ -390,12 +390,14 @@ def packages() -> Iterator[Requirement]:
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield Requirement(name, "not installed", _INSTALL)
+            yield Requirement(name, "not installed", install("spark"))
             continue
         numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
         fits = oldest <= numbers and (beyond is None or numbers < beyond)
         required = f"{_dotted(oldest)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
-        yield Requirement(name, version if fits else f"{version}, not {required}", None if fits else _INSTALL)
+        yield Requirement(
+            name, version if fits else f"{version}, not {required}", None if fits else install("spark")
+        )
 
 
 def java() -> Requirement:
@@ -427,7 +429,9 @@ def connect() -> Requirement:
     except ModuleNotFoundError as error:  # the parent package, google
         missing = [error.name or "google"]
     name = "Spark Connect packages"
-    return Requirement(name, f"no {missing[0]}", _INSTALL) if missing else Requirement(name, "installed")
+    return (
+        Requirement(name, f"no {missing[0]}", install("spark")) if missing else Requirement(name, "installed")
+    )
 
 
 def directory() -> Requirement:
@@ -484,7 +488,7 @@ _PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .+")
 _LOG_BYTES = 64 * 1024
 
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-_SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} with kdissect[spark], on every machine"
+_SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} with kdissect and its extra spark, on every machine"
 
 
 def _hadoop() -> str:
@@ -498,7 +502,7 @@ def _hadoop() -> str:
 REMEDIES = {
     "PYTHON_VERSION_MISMATCH": _SET_PYTHON,
     "Cannot run program": _SET_PYTHON,
-    "No module named": "missing in the workers' Python: pip install 'kdissect[spark]' there, or "
+    "No module named": "missing in the workers' Python: install kdissect with its extra spark there, or "
     + _SET_PYTHON,
     "OutOfMemoryError": "increase memory: --conf spark.driver.memory=4g, on a cluster spark.executor.memory",
     "S3AFileSystem not found": f"--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{_hadoop()} adds it",
@@ -580,6 +584,8 @@ _INSTALLED = b"""
 
 def _use_installed() -> None:  # only in the zip
     from importlib.metadata import PackageNotFoundError, distribution
+
+    from kdissect.version import __version__
 
     try:
         found = distribution("kdissect")

@@ -334,8 +334,9 @@ class ConnectionLogRow:
             self.outstanding_ns = self.held_api = None
             if exchange.api in WAITING_APIS:
                 self.waited |= {exchange.api_key}
-            if exchange.latency_ns is not None and exchange.api not in WAITING_APIS:
-                self.last_call = exchange.time_ns, exchange.time_ns + exchange.latency_ns
+            response = exchange.response_frame
+            if exchange.latency_us is not None and response and exchange.api not in WAITING_APIS:
+                self.last_call = exchange.time_ns, response.start_ns
         elif exchange.kind == UNANSWERED:
             self.outstanding += 1
             if exchange.api not in WAITING_APIS:

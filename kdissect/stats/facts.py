@@ -74,7 +74,7 @@ class Facts:
         self.api = exchange.api or _unnamed(exchange)
         self.client = kept(exchange.client_id or exchange.connection.client.ip)
         self.broker = _end(exchange.connection.broker)
-        request, response, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
+        request, response, latency_us = exchange.request_frame, exchange.response_frame, exchange.latency_us
         self.time_ns = exchange.time_ns if request is None else request.end_ns
         self.request_bytes = 0 if request is None else request.wire_bytes
         self.response_bytes = 0 if response is None else response.wire_bytes
@@ -82,13 +82,13 @@ class Facts:
         if exchange.expected_errors:
             self.serious = [error for error in self.errors if error not in exchange.expected_errors]
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
-        self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
+        self.latency_us = None if latency_us is None else max(0, latency_us)
         self.touched: list[Touched] = touched(exchange)
         self.positions: Sequence[Position] = ()
         if sessions is not None and exchange.api_key == FETCH:
             self.positions = sessions.feed(exchange, self.touched)
         if is_partition is not None:
-            ids = {name: topic_id for topic_id, name in exchange.topic_names.items()}
+            ids = {name: topic_id for topic_id, name in exchange.topic_ids.items()}
 
             def is_selected(each: Touched | Position) -> bool:
                 return is_partition((each.topic, *filter(None, (ids.get(each.topic),))), each.partition)
@@ -96,7 +96,7 @@ class Facts:
             self.touched = list(filter(is_selected, self.touched))
             self.positions = list(filter(is_selected, self.positions))
         self.inflation = Budget(exchange.number)
-        self.parts = parts = None if latency_ns is None else exchange.parts or UNKNOWN
+        self.parts = parts = None if latency_us is None else exchange.parts or UNKNOWN
         self.service_us = None if parts is None else parts.service_us
         self.wait_us = parts.wait_us if parts is not None and parts.waited else None
         self.outcome = outcome(exchange)

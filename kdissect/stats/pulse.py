@@ -240,8 +240,8 @@ class Pulse:
             api.no_answer += 1
             client.no_answer += 1
         self._connect(exchange.connection.key, facts.client, now_ns)
-        if not self._topics.keys().isdisjoint(exchange.topic_names):  # named since
-            self._topics.rename(exchange.topic_names)
+        if not self._topics.keys().isdisjoint(exchange.topic_ids):  # named since
+            self._topics.rename(exchange.topic_ids)
         self._count_records(facts, now_ns)
         self._groups.feed(facts, now_ns)
 

@@ -186,7 +186,7 @@ class Summarizer(Summed):
             for facts in waiting:
                 feed(facts)
         for facts in waiting:
-            for topic_id, name in facts.exchange.topic_names.items():
+            for topic_id, name in facts.exchange.topic_ids.items():
                 self.learned.learn_topic(topic_id, name, facts.exchange.completed_ns)
 
     def merge(self, other: Summarizer) -> None:

@@ -9,19 +9,28 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from collections import deque
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from kdissect import core
-from kdissect.tables.columns import OBJECT, Array, Scalar, arrow_getter
+from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
+from kdissect.tables.columns import BY_NAME, EXCHANGE, OBJECT, Array, Scalar, arrow_getter
+from kdissect.tables.form import with_valid_time
 from kdissect.tables.lines import RecordValues
+from kdissect.tables.native_rows import NativeTable, table_form
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.exchanges.partition_records import DecodedBatch
+    from kdissect.limits import Limits
+    from kdissect.model import Exchange
+    from kdissect.sinks.rows import RowForm
+    from kdissect.sinks.sink import PlanContext
     from kdissect.tables.columns import Column, Type
 
 
@@ -151,6 +160,65 @@ class RowBatch:
     def take(self) -> Any:
         """Return the rows as a ``pyarrow.RecordBatch`` and start the next batch."""
         return pa.record_batch(self.columns.take(), schema=self.schema)
+
+
+class ExchangeBatches:
+    """Batches of exchanges: the ``Tables`` of a sink.
+
+    Args:
+        names: of the columns, in order; None: all.
+        limits: of a batch: as of a row group.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+
+    def __init__(self, names: Iterable[str] | None, limits: Limits) -> None:
+        self._columns = list(EXCHANGE) if names is None else [_known(name) for name in names]
+        self._batch = RowBatch([with_valid_time(column) for column in self._columns])
+        self._capacity = limits.export_rows, limits.export_bytes
+        self._filled: deque[Any] = deque()
+        self.schema = self._batch.schema
+
+    @property
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
+        """See ``sinks.columns.Tables``."""
+        return self._form
+
+    def _form(self, context: PlanContext) -> RowForm:
+        table = NativeTable(self._columns, self._batch.columns, self._capacity)
+        return table_form(context, {"exchanges": table})
+
+    def feed(self, exchange: Exchange) -> None:
+        """Add a row."""
+        self._batch.feed(exchange)
+        self.settle()
+
+    def skip(self, exchange: Exchange) -> None:
+        """Do nothing: it has no row."""
+
+    def settle(self) -> None:
+        """Finish the batch if it is full."""
+        rows, size = self._capacity
+        if self._batch.rows >= rows or self._batch.held >= size:
+            self._filled.append(self._batch.take())
+
+    def filled(self) -> Iterator[Any]:
+        """Yield the batches that are full. To be called after each exchange."""
+        while self._filled:
+            yield self._filled.popleft()
+
+    def close(self) -> Iterator[Any]:
+        """Yield the last batches."""
+        yield from self.filled()
+        if self._batch.rows:
+            yield self._batch.take()
+
+
+def _known(name: str) -> Column:
+    if name not in BY_NAME:
+        raise UsageError(f'no column "{name}"{did_you_mean(name, BY_NAME)}')
+    return BY_NAME[name]
 
 
 class _Lists:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.traces import SchemaId
-    from kdissect.model import Exchange, Frame
+    from kdissect.model import Exchange
     from kdissect.options import Options
     from kdissect.query.filters import Filter
 
@@ -180,47 +180,21 @@ def file_name(name: str) -> str:
 
 
 def _capture(exchange: Exchange) -> str:
-    return file_name(exchange.first_frame.interface.capture)
-
-
-def _packet(exchange: Exchange) -> int:
-    return exchange.first_frame.packet
-
-
-def _latency_us(exchange: Exchange) -> int | None:
-    latency_ns = exchange.latency_ns
-    return None if latency_ns is None else latency_ns // 1000
+    return file_name(exchange.capture)
 
 
 def _part(name: str, description: str) -> Column:
     """The column of a part of the latency."""
-
-    def get(exchange: Exchange) -> int | None:
-        parts = exchange.parts
-        return None if parts is None else getattr(parts, name)
-
-    return Column(name, INT64, get, description, "us", needs_bodies=True)
+    return Column(name, INT64, attrgetter(name), description, "us", needs_bodies=True)
 
 
 def _incomplete(message: str) -> tuple[Column, Column]:
     """The columns of a message that began but did not end."""
-    is_response = message == "response"
-
-    def announced(exchange: Exchange) -> int | None:
-        if exchange.announced is None or exchange.is_cut != is_response:
-            return None
-        return exchange.announced
-
-    def received(exchange: Exchange) -> int | None:
-        if exchange.announced is None or exchange.is_cut != is_response:
-            return None
-        return _frame_bytes(exchange.response_frame or exchange.request_frame)
-
     return (
         Column(
             f"{message}_size",
             INT32,
-            announced,
+            attrgetter(f"{message}_size"),
             f"Size that the prefix of an incomplete {message} announced, not counting the prefix itself. "
             f"Null if the {message} is complete.",
             "bytes",
@@ -228,7 +202,7 @@ def _incomplete(message: str) -> tuple[Column, Column]:
         Column(
             f"{message}_received",
             INT64,
-            received,
+            attrgetter(f"{message}_received"),
             f"Bytes of an incomplete {message} that came, including its 4-byte size prefix. Null if the "
             f"{message} is complete.",
             "bytes",
@@ -240,10 +214,6 @@ def _errors(exchange: Exchange) -> list[str] | None:
     if exchange.announced is not None and exchange.is_cut:
         return None
     return content.errors(exchange)
-
-
-def _frame_bytes(frame: Frame | None) -> int | None:
-    return None if frame is None else frame.wire_bytes
 
 
 def _anomalies(exchange: Exchange) -> list[dict[str, Any]]:
@@ -306,7 +276,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "packet",
         INT64,
-        _packet,
+        attrgetter("packet"),
         "Number of the packet in `capture` that completed the request (orphan: the response), from 1, as "
         "in Wireshark.",
     ),
@@ -343,7 +313,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "latency_us",
         INT64,
-        _latency_us,
+        attrgetter("latency_us"),
         "From the last byte of the request to the first byte of the response: the sum of `queued_us`, "
         "`throttled_us`, `network_us`, `wait_us` and `service_us`, where these are known.",
         "us",
@@ -466,7 +436,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "request_bytes",
         INT64,
-        lambda exchange: _frame_bytes(exchange.request_frame),
+        attrgetter("request_bytes"),
         "Size of the request frame, including its 4-byte size prefix; of an incomplete one, the bytes that "
         "came.",
         "bytes",
@@ -474,7 +444,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "response_bytes",
         INT64,
-        lambda exchange: _frame_bytes(exchange.response_frame),
+        attrgetter("response_bytes"),
         "Size of the response frame, including its 4-byte size prefix; of an incomplete one, the bytes that "
         "came.",
         "bytes",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kdissect.errors import UsageError
+from kdissect.extras import install
 from kdissect.tables import spark_schema
 from kdissect.tables.table_files import cannot_write
 
@@ -117,7 +118,7 @@ class DuckFrame:
 def why_not() -> str | None:
     """Why DuckDB cannot be used; None if it can."""
     missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
-    return f"{' and '.join(missing)} not installed; pip install 'kdissect[duckdb]'" if missing else None
+    return f"{' and '.join(missing)} not installed; {install('duckdb')}" if missing else None
 
 
 def version() -> str:

@@ -486,7 +486,7 @@ class PartRows:
     def _note_ids(self, exchange: Exchange) -> None:
         if len(self._ids) < self._limits.topic_names:
             self._ids.update(topic_refs(exchange).keys)
-            self._named.update(exchange.topic_names)
+            self._named.update(exchange.topic_ids)
 
     def _without_topics(self, rows: Iterable[Row]) -> Iterator[Row]:
         for name, row in rows:

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
-from orjson import Fragment, dumps
+from orjson import Fragment, dumps, loads
 
 from kdissect.kafka.recordbatch import native_records
 from kdissect.phrases import printable
@@ -46,6 +46,14 @@ if TYPE_CHECKING:
 
 
 _BUFFERED_BYTES = 64 * 1024
+
+
+def json_row(exchange: Exchange) -> dict[str, Any]:
+    """What the line of an exchange says."""
+    row: dict[str, Any] = loads(
+        json_line({column.name: text_getter(column)(exchange) for column in EXCHANGE})
+    )
+    return row
 
 
 class JsonLines:

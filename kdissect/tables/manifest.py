@@ -23,7 +23,6 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import __version__
 from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
@@ -41,6 +40,7 @@ from kdissect.tables.table_files import (
     row_files,
     visible_files,
 )
+from kdissect.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

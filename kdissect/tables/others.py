@@ -9,7 +9,6 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.names import Recent, kept
@@ -28,6 +27,7 @@ from kdissect.tables.columns import (
     proxy_columns,
 )
 from kdissect.tables.form import SEE_EXCHANGES, Table, day, of_exchange, time_columns, valid_time
+from kdissect.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ class TopicIds:
 
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
         """The rows of pairs that did not occur before."""
-        for pair in exchange.topic_names.items():
+        for pair in exchange.topic_ids.items():
             if self.is_new(pair):
                 yield TopicIdRow(exchange, *pair)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kdissect.errors import UsageError
+from kdissect.extras import install
 from kdissect.tables.columns import OBJECT, Array, Struct
 from kdissect.tables.table_files import GZ, NONE, ZST
 
@@ -16,7 +17,7 @@ try:
 
     from kdissect.tables.arrow import RowBatch
 except ImportError as error:
-    raise UsageError("Parquet needs pyarrow: pip install 'kdissect[parquet]'") from error
+    raise UsageError(f"Parquet needs pyarrow: {install('parquet')}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

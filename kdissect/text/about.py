@@ -209,7 +209,7 @@ def topic_name(exchange: Exchange, struct: Body) -> str:
         if name := struct.get(key):
             return str(name)
     topic_id = struct.get("topic_id")
-    return topic_label(exchange.topic_names.get(topic_id) or TopicId(topic_id)) if topic_id else ""
+    return topic_label(exchange.topic_ids.get(topic_id) or TopicId(topic_id)) if topic_id else ""
 
 
 def array_of(topic: Body) -> list[Any]:

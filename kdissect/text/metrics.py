@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import TYPE_CHECKING
 
-from kdissect import __version__
 from kdissect.errors import UsageError
 from kdissect.exchanges.latency import FETCHES, waiter
+from kdissect.extras import install
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.phrases import printable
@@ -25,6 +25,7 @@ from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.pulse import OTHER
 from kdissect.stats.pulse_groups import STATES
 from kdissect.stats.survey import KAFKA
+from kdissect.version import __version__
 
 try:
     from prometheus_client import (
@@ -36,7 +37,7 @@ try:
     )
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 except ImportError as error:
-    raise UsageError("--prometheus needs prometheus-client: pip install 'kdissect[metrics]'") from error
+    raise UsageError(f"--prometheus needs prometheus-client: {install('metrics')}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -279,7 +279,7 @@ def _entry(exchange: Exchange) -> Entry:
         errors=(*content.errors(exchange), *kinds),
         exchange=f"{exchange.connection.id}/{exchange.number}",
         records=content.records(exchange) or 0,
-        longest_ns=exchange.latency_ns or 0,
+        longest_ns=(exchange.latency_us or 0) * 1000,
     )
 
 

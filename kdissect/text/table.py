@@ -41,7 +41,7 @@ from kdissect.names import kept
 from kdissect.phrases import (
     ELLIPSIS,
     columns_of,
-    duration,
+    duration_us,
     facts,
     many,
     most_frequent,
@@ -281,8 +281,8 @@ def _cut_before(separator: str, text: str, max_width: int) -> str:
 
 def latency(exchange: Exchange) -> str:
     """The latency of an exchange, or why it has none."""
-    if exchange.kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
-        return duration(latency_ns)
+    if exchange.kind == ANSWERED and (latency_us := exchange.latency_us) is not None:
+        return duration_us(latency_us)
     return no_response(exchange)
 
 

@@ -12,7 +12,7 @@ from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from kdissect.model import ANSWERED, Embedded, Redacted
-from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
+from kdissect.phrases import ELLIPSIS, duration, duration_us, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
     MAX_ELEMENTS,
@@ -168,7 +168,7 @@ class ExchangeTree(Tree["Exchange"]):
         view = BodyContext(
             message,
             version,
-            exchange.topic_names,
+            exchange.topic_ids,
             self._full,
             style=self._style,
             vendor=exchange.connection.vendor,
@@ -188,13 +188,13 @@ class ExchangeTree(Tree["Exchange"]):
         decoded_records: DecodedRecords | None,
     ) -> Iterator[str]:
         if layout is None:
-            view = BodyContext(None, 0, exchange.topic_names, self._full, style=self._style)
+            view = BodyContext(None, 0, exchange.topic_ids, self._full, style=self._style)
             yield from _indented(outline(view, body or {}))
             return
         view = BodyContext(
             layout.message,
             layout.version,
-            exchange.topic_names,
+            exchange.topic_ids,
             self._full,
             decoded_records,
             _forwarded(exchange),
@@ -228,9 +228,9 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _outcome(exchange: Exchange) -> str:
-    latency_ns = exchange.latency_ns
-    if exchange.kind == ANSWERED and latency_ns is not None:
-        return f"{'incomplete ' if exchange.is_cut else ''}response after {duration(latency_ns)}"
+    latency_us = exchange.latency_us
+    if exchange.kind == ANSWERED and latency_us is not None:
+        return f"{'incomplete ' if exchange.is_cut else ''}response after {duration_us(latency_us)}"
     return no_response(exchange)
 
 
@@ -325,7 +325,7 @@ class RecordTree(Tree["CarriedRecord"]):
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        view = BodyContext(None, 0, exchange.topic_names, self._full, style=self._style)
+        view = BodyContext(None, 0, exchange.topic_ids, self._full, style=self._style)
         yield from record_details(view, record, 1, self._dump_row)
 
 

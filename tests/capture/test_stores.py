@@ -22,6 +22,7 @@ from kdissect.capture.inputs import captures, output_directory
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import FAILED, OK, USAGE
 from kdissect.errors import CaptureError, UsageError
+from kdissect.extras import install
 from kdissect.limits import DEFAULT
 from samples.golden import ROOT
 from tests.cli.commands import capture_bytes, run, spawn, talk
@@ -301,7 +302,7 @@ def test_without_the_package_one_line_says_what_to_install(
     done = run(capsys, "read", "gs://bucket/x")
     assert (done.status, done.err) == (
         USAGE,
-        "kdissect: gs:// needs pyarrow: pip install 'kdissect[stores]'\n",
+        f"kdissect: gs:// needs pyarrow: {install('stores')}\n",
     )
 
 

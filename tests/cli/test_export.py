@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.extras import install
 from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 from tests.captures import counters, interface, section
@@ -122,7 +123,7 @@ def test_without_pyarrow_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "kdissect.tables.parquet", raising=False)
     done = export(capture, "-o", out, "--format", "parquet")
-    assert done == Run(USAGE, "", "kdissect: Parquet needs pyarrow: pip install 'kdissect[parquet]'\n")
+    assert done == Run(USAGE, "", f"kdissect: Parquet needs pyarrow: {install('parquet')}\n")
     assert not out.exists()
 
 

@@ -21,6 +21,7 @@ from kdissect.cli.registry import SchemaRegistry
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.errors import UsageError
 from kdissect.exchanges.registered import SchemaFault, message_path, plain
+from kdissect.extras import install
 from kdissect.kafka.traces import SchemaId
 from tests.cli.commands import Run, run, write
 from tests.cli.test_records import talk
@@ -278,7 +279,7 @@ def test_without_the_packages(
 ) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "fastavro" else builtins)
     done = run(capsys, "records", "--schemas", str(tmp_path), capture)
-    needed = "--schemas needs fastavro, protobuf and grpcio-tools: pip install 'kdissect[schemas]'"
+    needed = f"--schemas needs fastavro, protobuf and grpcio-tools: {install('schemas')}"
     assert (done.status, done.err) == (USAGE, f"kdissect: {needed}\n")
 
 

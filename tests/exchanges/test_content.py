@@ -108,7 +108,7 @@ def test_arrays_of_names() -> None:
 
 def test_ids_are_named_where_the_name_was_learned() -> None:
     body = {"topics": [{"topic_id": ORDERS_ID, "partitions": []}, {"topic_id": "other", "partitions": []}]}
-    sample = exchange("Fetch", 13, body, topic_names={ORDERS_ID: "orders"})
+    sample = exchange("Fetch", 13, body, topic_ids={ORDERS_ID: "orders"})
     assert content.topics(sample) == ["orders", "other"]
 
 
@@ -147,7 +147,7 @@ def test_partitions_beside_the_topic_and_in_an_array_of_numbers() -> None:
 
 def test_partitions_carry_the_topics_name() -> None:
     body = {"topics": [{"topic_id": ORDERS_ID, "partitions": [{"partition": 1}]}]}
-    sample = exchange("Fetch", 13, body, topic_names={ORDERS_ID: "orders"})
+    sample = exchange("Fetch", 13, body, topic_ids={ORDERS_ID: "orders"})
     assert content.partitions(sample) == [("orders", 1)]
 
 

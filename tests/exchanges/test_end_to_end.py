@@ -161,7 +161,7 @@ def test_topics_by_name_and_by_id(sent_by: str, read_by: str, knows_all: bool) -
     facts.learn_topic(TOPIC_ID, "orders", START_NS)
     learn_produced(sent, facts)
     for carrier in (sent, read):
-        carrier.topic_names[TOPIC_ID] = "orders"
+        carrier.topic_ids[TOPIC_ID] = "orders"
     end_to_end = stage(learned=facts if knows_all else None)
     assert end_to_end.feed(sent) + end_to_end.feed(read) == [sent, read]
     assert latencies_ms(read) == [35]

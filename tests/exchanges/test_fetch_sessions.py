@@ -130,7 +130,7 @@ def test_a_topic_that_is_named_during_the_session() -> None:
         topics = [{**topic, "topic_id": topic_id, "topic": None} for topic in requested(**ends)]
         request = {"session_id": SESSION * (epoch > 0), "session_epoch": epoch, "topics": topics}
         response = {"error_code": 0, "session_id": SESSION, "responses": responses}
-        fetched = exchange("Fetch", 13, request, response, topic_names=names)
+        fetched = exchange("Fetch", 13, request, response, topic_ids=names)
         return [(each.topic, each.partition, each.lag) for each in sessions.feed(fetched, touched(fetched))]
 
     assert positions(0, {}, p0=5, p1=5) == [(topic_id, 0, 0), (topic_id, 1, 0)]

@@ -127,7 +127,7 @@ def test_a_commit() -> None:
 
 def test_members_of_consumer_groups_join_and_leave_by_epoch() -> None:
     joined = g.consumer("a", 1, 0, 4, {"id": [1, 0]}, topics=["t", "s"], server_assignor="uniform")
-    joined.topic_names = {"id": "t"}
+    joined.topic_ids = {"id": "t"}
     has(
         joined,
         event="join",

@@ -107,7 +107,7 @@ def test_a_late_response_is_a_response() -> None:
     talk.time_ns += 100 * SECOND
     (answered,) = dissect(talk.broker_sends(ANSWER[0]).packets + until(200))
     assert outcome(answered) == "answered"
-    assert answered.latency_ns == 100 * SECOND + 2 * MILLISECOND
+    assert answered.latency_us == (100 * SECOND + 2 * MILLISECOND) // 1000
 
 
 def test_a_later_request_was_answered() -> None:
@@ -121,7 +121,7 @@ def cut(talk: Talk) -> list[tuple[Any, ...]]:
     rows = []
     for each in dissect(talk.packets):
         frame = each.response_frame or each.first_frame
-        latency_ms = None if each.latency_ns is None else each.latency_ns // MILLISECOND
+        latency_ms = None if each.latency_us is None else each.latency_us // 1000
         rows.append((each.kind, outcome(each), each.announced, frame.wire_bytes, latency_ms))
     return rows
 

@@ -67,7 +67,7 @@ def test_without_such_a_response_there_are_no_offsets() -> None:
 def test_topic_ids_become_names() -> None:
     sample = produce({"index": 3, "error_code": 0, "base_offset": 7}, version=13, topic_id=TOPIC_ID)
     assert [(each.topic, each.topic_id) for each in partition_records(sample)] == [(None, TOPIC_ID)]
-    sample.topic_names = {TOPIC_ID: "orders"}
+    sample.topic_ids = {TOPIC_ID: "orders"}
     (each,) = partition_records(sample)
     assert (each.topic, each.topic_id, each.base_offset) == ("orders", TOPIC_ID, 7)
     assert each.names == ["orders", TOPIC_ID]

@@ -57,7 +57,7 @@ def test_an_id_that_was_learned_is_named_at_once() -> None:
     known, requested = metadata(orders=ORDERS), fetch(ORDERS)
     assert feed(naming, known, 0) == [known]
     assert feed(naming, requested, 100 * SECOND) == [requested]
-    assert requested.topic_names == {ORDERS: "orders"}
+    assert requested.topic_ids == {ORDERS: "orders"}
     assert naming.name(ORDERS) == "orders"
 
 
@@ -67,7 +67,7 @@ def test_an_id_that_is_learned_within_the_window_is_named_and_order_is_kept() ->
     assert feed(naming, first, 0) == []
     assert feed(naming, second, SECOND) == []
     assert feed(naming, known, 2 * SECOND - 1) == [first, second, known]
-    assert first.topic_names == {ORDERS: "orders"}
+    assert first.topic_ids == {ORDERS: "orders"}
 
 
 def test_an_id_that_is_learned_too_late_stays_without_a_name() -> None:
@@ -76,8 +76,8 @@ def test_an_id_that_is_learned_too_late_stays_without_a_name() -> None:
     assert feed(naming, first, 0) == []
     assert feed(naming, known, 2 * SECOND) == [first, known]
     assert feed(naming, second, 2 * SECOND) == [second]
-    assert first.topic_names == {}
-    assert second.topic_names == {ORDERS: "orders"}
+    assert first.topic_ids == {}
+    assert second.topic_ids == {ORDERS: "orders"}
 
 
 def test_the_last_ones_come_out_at_the_end() -> None:
@@ -85,7 +85,7 @@ def test_the_last_ones_come_out_at_the_end() -> None:
     waiting = fetch(ORDERS, PAYMENTS)
     feed(naming, waiting, 0)
     assert list(naming.close()) == [waiting]
-    assert waiting.topic_names == {}
+    assert waiting.topic_ids == {}
 
 
 def test_live_nothing_waits() -> None:
@@ -98,7 +98,7 @@ def test_the_zero_id_and_the_reserved_one_need_no_teaching() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
     requested = fetch("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ")
     assert feed(naming, requested, 0) == [requested]
-    assert requested.topic_names == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
+    assert requested.topic_ids == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
 
 
 def test_past_the_bound_nobody_waits_longer_and_it_is_reported() -> None:
@@ -145,7 +145,7 @@ def test_names_of_other_parts_count_up_to_a_window_before(learned_ns: int, name:
     naming = TopicNameResolver(WINDOW, topic_refs, facts)
     requested = fetch(ORDERS, PAYMENTS)
     assert feed(naming, requested, 5 * SECOND) == [requested]
-    assert requested.topic_names == ({ORDERS: name} if name else {})
+    assert requested.topic_ids == ({ORDERS: name} if name else {})
 
 
 def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it() -> None:
@@ -155,7 +155,7 @@ def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it
     feed(naming, metadata(payments=ORDERS), 2)
     requested = fetch(ORDERS)
     assert feed(naming, requested, 5 * SECOND) == [requested]
-    assert requested.topic_names == {ORDERS: "orders"}
+    assert requested.topic_ids == {ORDERS: "orders"}
 
 
 def test_what_has_no_names_need_not_be_decoded() -> None:

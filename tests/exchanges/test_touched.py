@@ -40,7 +40,7 @@ def test_what_only_one_of_them_names() -> None:
 @pytest.mark.parametrize(("names", "topic"), [({}, ORDERS), ({ORDERS: "orders"}, "orders")])
 def test_a_topic_id_is_named_where_it_was_learned(names: dict[str, str], topic: str) -> None:
     requested = {"topics": [{"topic_id": ORDERS, "partitions": [{"partition": 0, "fetch_offset": 1}]}]}
-    (result,) = touched(exchange("Fetch", 13, requested, {"responses": []}, topic_names=names))
+    (result,) = touched(exchange("Fetch", 13, requested, {"responses": []}, topic_ids=names))
     assert (result.topic, result.topic_id) == (topic, ORDERS)
 
 

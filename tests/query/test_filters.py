@@ -291,7 +291,7 @@ def test_connection_by_the_beginning_of_its_id() -> None:
 
 
 def test_topic_by_id_or_by_the_name_it_has() -> None:
-    sample = exchange("Fetch", 13, {"topics": [{"topic_id": "the-id"}]}, topic_names={"the-id": "orders"})
+    sample = exchange("Fetch", 13, {"topics": [{"topic_id": "the-id"}]}, topic_ids={"the-id": "orders"})
     assert filters.build(topic=["the-id"]).matches(sample)
     assert filters.build(topic=["orders"]).matches(sample)
 

@@ -42,7 +42,7 @@ class Item:
     held_bytes: int = 10
     decoded_bytes: int = 20
     anomalies: list[Anomaly] = field(default_factory=list)
-    topic_names: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     produce_refs: ProduceRefs = NO_REFS
     produced_ns: dict[ProducedBatch, int] | None = None
 
@@ -57,7 +57,7 @@ class Item:
     @property
     def shown(self) -> str:
         kinds = [anomaly.kind for anomaly in self.anomalies]
-        return f"{self.text} {self.topic_names} {kinds} {self.produced_ns}"
+        return f"{self.text} {self.topic_ids} {kinds} {self.produced_ns}"
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Fake:
                 known = known and item.produce_refs is NO_REFS
                 key = item.place, *item.order, item.held_bytes, number_of(item.connection_key)
                 if known and self._writes_lines and self._random.random() < 0.8:
-                    item.topic_names = {each: self.names[each] for each in item.refs.keys}
+                    item.topic_ids = {each: self.names[each] for each in item.refs.keys}
                     line = item.shown.encode() + b"\n"
                     keys += ROW_KEY.pack(*key, len(line))
                     text += line
@@ -160,7 +160,7 @@ class Fake:
                 rows.decoded.append(item.decoded_bytes)
                 rows.connections.append(item.connection_key)
                 if known:
-                    item.topic_names = {each: self.names[each] for each in item.refs.keys}
+                    item.topic_ids = {each: self.names[each] for each in item.refs.keys}
                     rows.outputs.append((1, item.shown.encode() + b"\n"))
                 else:
                     self._numbers += 1
@@ -177,7 +177,7 @@ class Fake:
         for number, names, anomalies, produced_ns, copies in update.resolved:
             item = self.open.pop(number)
             item.produced_ns, item.copies = produced_ns, copies
-            item.topic_names, item.anomalies = dict(names), list(anomalies)
+            item.topic_ids, item.anomalies = dict(names), list(anomalies)
             outputs.append((number, (1, item.shown.encode() + b"\n")))
         return LateRows(outputs)
 

@@ -70,7 +70,7 @@ def question(beginning: str) -> str:
 
 
 def test_there_are_queries() -> None:
-    assert {"cli.md", "spark.md"} <= {*QUERIES.values()}  # help texts are in cli.md too
+    assert {"kdissect-spark-sql.md", "spark.md"} <= {*QUERIES.values()}  # help texts are on pages, too
     assert {*QUERIES} >= OF_SPARK
 
 

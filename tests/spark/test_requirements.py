@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
+from kdissect.extras import install
 from kdissect.spark import session as needing
 from kdissect.spark.session import (
     Requirement,
@@ -85,11 +86,11 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
         return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    install = "pip install 'kdissect[spark]'"
+    command = install("spark")
     assert list(packages()) == [
-        Requirement("pyspark", "4.1.4, not 4.2 or newer, older than 5", install),
+        Requirement("pyspark", "4.1.4, not 4.2 or newer, older than 5", command),
         Requirement("pyarrow", "26.0.1"),
-        Requirement("pandas", "not installed", install),
+        Requirement("pandas", "not installed", command),
     ]
     versions.update(pyspark="4.2.0.dev1", pandas="3.1.1", pyarrow="9.0.0")
     assert [requirement.remedy is None for requirement in packages()] == [True, False, False]
@@ -98,7 +99,7 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packages_of_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Spark Connect" in connect().name
     monkeypatch.setattr(needing, "CONNECT_PACKAGES", ("nobody.has.this",))
-    assert connect() == Requirement("Spark Connect packages", "no nobody", "pip install 'kdissect[spark]'")
+    assert connect() == Requirement("Spark Connect packages", "no nobody", install("spark"))
 
 
 def test_this_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
+from kdissect.extras import install
 from kdissect.spark import session as module
 from kdissect.spark.session import SETTINGS, SparkTarget, session
 from tests.spark.installed import without
@@ -124,7 +125,7 @@ def test_without_a_package(package: str, tables: str, tmp_path: Path) -> None:
         timeout=MAX_WAIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (f"kdissect: Spark needs {package}: not installed; pip install 'kdissect[spark]'\n")
+    assert done.stderr == (f"kdissect: Spark needs {package}: not installed; {install('spark')}\n")
 
 
 @pytest.mark.parametrize("where", [["--remote", "sc://127.0.0.1:1"], ["--master", "spark://127.0.0.1:1"]])

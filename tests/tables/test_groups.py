@@ -32,7 +32,7 @@ def test_an_assignment() -> None:
         0,
         {"group_id": "g", "member_id": "m", "member_epoch": 0},
         {"error_code": 0, "member_epoch": 1, "assignment": assignment},
-        topic_names={"5RzwtLHbTWqVAuyWxeBeRQ": "orders"},
+        topic_ids={"5RzwtLHbTWqVAuyWxeBeRQ": "orders"},
     )
     (row,) = shown(example)
     assert row["assignment"] == [{"topic": "orders", "partitions": [0, 1]}]

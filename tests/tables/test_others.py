@@ -35,10 +35,10 @@ def shown(table: Table, row: Any) -> dict[str, Any]:
 
 def test_topic_ids_come_once() -> None:
     ids = TopicIds(DEFAULT)
-    first = list(ids.rows(exchange(topic_names={"i": "t", "j": "u"})))
+    first = list(ids.rows(exchange(topic_ids={"i": "t", "j": "u"})))
     assert [shown(TOPIC_IDS, row)["topic"] for row in first] == ["t", "u"]
-    assert list(ids.rows(exchange(topic_names={"i": "t"}))) == []
-    (renamed,) = ids.rows(exchange(topic_names={"i": "v"}, number=9))
+    assert list(ids.rows(exchange(topic_ids={"i": "t"}))) == []
+    (renamed,) = ids.rows(exchange(topic_ids={"i": "v"}, number=9))
     row = shown(TOPIC_IDS, renamed)
     assert (row["topic_id"], row["topic"], row["number"], row["date"]) == ("i", "v", 9, "2026-09-21")
 
@@ -46,7 +46,7 @@ def test_topic_ids_come_once() -> None:
 def test_topic_ids_are_limited() -> None:
     ids = TopicIds(replace(DEFAULT, topic_names=2))
     for name in "abcd":
-        assert len(list(ids.rows(exchange(topic_names={name: name})))) == 1
+        assert len(list(ids.rows(exchange(topic_ids={name: name})))) == 1
     assert len(ids._seen) == 2
 
 

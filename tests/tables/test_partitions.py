@@ -57,7 +57,7 @@ def test_fetched() -> None:
         13,
         {"topics": [{"topic_id": ORDERS, "partitions": [request]}]},
         {"responses": [{"topic_id": ORDERS, "partitions": [answer]}]},
-        topic_names={ORDERS: "orders"},
+        topic_ids={ORDERS: "orders"},
     )
     expected = {"topic": "orders", "topic_id": ORDERS, "bytes": len(records), "records": 3, "batches": 2,
                 "control_batches": 0, "markers": 0, "compression": ["none", "gzip"],

@@ -29,7 +29,7 @@ def test_topics_with_their_partitions() -> None:
 def test_ids_are_resolved_where_the_name_was_learned() -> None:
     topics = [{"topic_id": TOPIC_ID, "partitions": [3]}]
     assert topics_text(exchange(), topics) == f"<id {TOPIC_ID}>-3"
-    assert topics_text(exchange(topic_names={TOPIC_ID: "orders"}), topics) == "orders-3"
+    assert topics_text(exchange(topic_ids={TOPIC_ID: "orders"}), topics) == "orders-3"
 
 
 def test_a_topic_named_for_each_partition_is_named_once() -> None:

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
+from kdissect.extras import install
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly
 from kdissect.pipeline import Dissection
@@ -210,7 +211,7 @@ def test_without_the_library_the_error_says_what_to_install() -> None:
     command = [sys.executable, "-c", code, "live", "-i", "lo", "--prometheus", ":0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "kdissect: --prometheus needs prometheus-client: pip install 'kdissect[metrics]'\n"
+    assert done.stderr == f"kdissect: --prometheus needs prometheus-client: {install('metrics')}\n"
 
 
 # Alerts and dashboard

@@ -111,7 +111,7 @@ def both(
     for message, body in zip(messages(api), bodies, strict=False):
         redact(message, body)
     names = {topic_id: f"topic{topic_id[:2]}" for topic_id in topic_ids(bodies)}
-    expected = exchange(api, version, *bodies, topic_names=names)
+    expected = exchange(api, version, *bodies, topic_ids=names)
     assert not open_payloads(expected) or line(api, version, *raws, names=names) is None
     return line(api, version, *raws, names=names), (about(expected), errors(expected))
 
@@ -257,7 +257,7 @@ def line_of(each: Exchange) -> tuple[str, list[str]] | None:
     if response is not None:
         answer = response.data, response_body_pos(response.data, each.api_key, each.api_version)
     return described(
-        each.api_key, describe, (request.data, each.request_header.body_pos), answer, each.topic_names
+        each.api_key, describe, (request.data, each.request_header.body_pos), answer, each.topic_ids
     )
 
 

@@ -139,7 +139,7 @@ def test_parts_follow_each_other_and_are_those_of_tables(name: str) -> None:
         for exchange in dissect(capture):
             span = span_of(exchange)
             assert all(one.end_ns == two.begin_ns for one, two in pairwise(span.inside))
-            if exchange.parts is None or exchange.latency_ns is None or exchange.latency_ns < 0:
+            if exchange.parts is None or exchange.latency_us is None or exchange.latency_us < 0:
                 continue
             lengths = dict(_parts(exchange))
             if "waiting for the response" not in lengths:

@@ -22,8 +22,9 @@ Examples:
   kdissect spark decode --master spark://host:7077 /share/pcaps -o /share/out
   kdissect spark report --remote sc://host:15002 /share/tables --report all
 
-Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. On failure, its log is kept and the path is
-shown. On a cluster, captures and tables must be at the same paths on all machines, or in an object store.
+Spark needs Java 17 or newer, and the extra spark (docs/first-steps.md). On failure, its log is kept and the
+path is shown. On a cluster, captures and tables must be at the same paths on all machines, or in an object
+store.
 """
 
 

@@ -25,8 +25,8 @@ jobs. You need the zip only if kdissect is not installed where you submit the jo
   kdissect.spark.register(spark)
   spark.read.format("kdissect").load("/share/captures")
 
-The packages kdissect depends on are not included, because they are compiled: pip install 'kdissect[spark]' on
-every machine, or in an environment shipped with --archives.
+The packages kdissect depends on are not included, because they are compiled: install kdissect with its extra
+spark on every machine, or in an environment shipped with --archives.
 """
 
 

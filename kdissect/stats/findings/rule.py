@@ -257,7 +257,7 @@ class Topics(Bounded[str, TopicShape]):
     def learn(self, facts: Facts) -> None:
         """Add the topics of a response."""
         for entry in (facts.exchange.response or {}).get("topics") or ():
-            name = entry.get("name") or facts.exchange.topic_names.get(entry.get("topic_id", ""))
+            name = entry.get("name") or facts.exchange.topic_ids.get(entry.get("topic_id", ""))
             partitions = entry.get("partitions")
             if name and partitions:
                 topic = self[name]

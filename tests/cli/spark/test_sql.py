@@ -8,6 +8,7 @@ import pytest
 
 from kdissect.cli.main import main
 from kdissect.cli.terminal import OK, USAGE
+from kdissect.extras import install
 from samples.pages import Terminal
 from tests.cli.commands import Run, run
 
@@ -180,5 +181,5 @@ def test_without_duckdb(
     done = run(capsys, "spark", "sql", "--engine", "duckdb", str(tables), "select 1")
     assert (done.status, done.err) == (
         USAGE,
-        "kdissect: duckdb not installed; pip install 'kdissect[duckdb]'\n",
+        f"kdissect: duckdb not installed; {install('duckdb')}\n",
     )

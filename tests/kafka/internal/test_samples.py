@@ -159,7 +159,7 @@ def internal_records(capture: Path) -> Iterator[tuple[str, bool, bytes | None, b
             continue
         response = exchange.response or {}
         for topic in chain(response.get("responses", ()), response.get("topics", ())):
-            name = topic.get("topic") or topic.get("name") or exchange.topic_names.get(topic["topic_id"], "")
+            name = topic.get("topic") or topic.get("name") or exchange.topic_ids.get(topic["topic_id"], "")
             for partition in topic["partitions"] if is_internal(name) else ():
                 data = partition.get("records") or partition.get("unaligned_records")
                 if isinstance(data, RecordData):
