@@ -31,6 +31,9 @@ NAMES = 20
 DECADES_US = tuple(10**power for power in range(2, 8))
 """Bounds of ``service_histogram``: 100 us to 10 s."""
 
+BOUNDS_US = tuple(digit * decade for decade in DECADES_US for digit in (1, 2, 5))[:-2]
+"""Those of ``service_counts``."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

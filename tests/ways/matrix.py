@@ -120,6 +120,8 @@ LINES: dict[str, tuple[str, ...]] = {
         "'txn:*' --diagram",
     ),
     "check": ("", "--json"),
+    "report": ("--format json -o report.json", "--format json -o report.json --api Fetch"),
+    "plot": ("throughput -o plot.svg",),
     "export": (
         *(_TABLES, f"{_TABLES} --format parquet", f"{_TABLES} --bodies none --compress zst"),
         *(f"{_TABLES} --partition-by date,api --compress gz", f"{_TABLES} --api Fetch --names window"),

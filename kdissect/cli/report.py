@@ -1,0 +1,140 @@
+"""``kdissect report``: exchanges -> one page of HTML for a ticket: verdicts, findings, charts, tables."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kdissect.cli import run as runs
+from kdissect.cli.help import command
+from kdissect.cli.jobs import jobs_option, processes
+from kdissect.cli.options import filter_options, input_options, mode_option, names_option
+from kdissect.cli.run import end, open_run, take_query
+from kdissect.cli.terminal import style_of
+from kdissect.files import PRIVATE, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.stats.document import Summary
+    from kdissect.stats.quality import Check
+
+EXAMPLES = """\b
+Examples:
+  kdissect report -o report.html capture.pcap
+  kdissect report -o report.html --open --since 09:05 --until 09:20 *.pcapng.gz
+  kdissect report --format json -o report.json capture.pcap
+
+The page is one file that needs no network, at most 3 MB: verdicts, findings, charts with one time axis,
+tables that can be sorted and filtered, and the quality of the capture. Needs pip install 'kdissect[report]'.
+"""
+
+
+_SLOWEST = 50  # exchanges whose latency is drawn
+
+
+class Document(NamedTuple):
+    """What is known of captures."""
+
+    summary: Summary
+    check: Check
+
+
+@command(epilog=EXAMPLES)
+@input_options
+@names_option()
+@filter_options
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
+    help="File to write.",
+)  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "json"]),
+    default="html",
+    show_default=True,
+    help="html: the page. json: what is in it, as in summary --json and check --json.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@mode_option
+@jobs_option("Always 1 for stdin.")
+def report(output: Path, form: str, opens: bool, mode: int | None, jobs: int | None, **options: Any) -> None:
+    """Write a page for a ticket: verdicts, findings, charts and tables.
+
+    Credentials are redacted as everywhere. Memory use does not grow with the capture, and neither does the
+    page: it has the first rows of each table, and the sum of the others.
+    """
+    from kdissect.tables.values import json_document
+
+    def write(document: Document) -> bytes:
+        if form == "json":
+            return json_document(document._asdict())
+        from kdissect.text.report_page import page
+
+        return page(document.summary, document.check, style_of(sys.stdout, "never")).encode()
+
+    read_and_write(output, mode, write, options, jobs, slowest=_SLOWEST)
+    if opens:
+        click.launch(output.absolute().as_uri())
+
+
+def read_and_write(
+    output: Path,
+    mode: int | None,
+    write: Callable[[Document], bytes],
+    options: dict[str, Any],
+    jobs: int | None,
+    *,
+    slowest: int = 0,
+) -> None:
+    """Write what a function makes of a ``Document`` to a file.
+
+    Args:
+        output: the file.
+        mode: its permissions; None: only the owner can read it.
+        write: the function.
+        options: ``input_options`` and ``filter_options``, which are removed.
+        jobs: as typed.
+        slowest: number of exchanges with the longest service times.
+    """
+    from kdissect.sinks.tallies import Tallies
+    from kdissect.stats.intervals import MOST, SHORTEST_NS
+    from kdissect.stats.summarizer import PARTS, Summarizer
+
+    query = take_query(options)
+    summarizer = Summarizer(
+        query.limits,
+        parts=frozenset(PARTS),
+        interval_ns=SHORTEST_NS,
+        most_intervals=MOST,
+        slowest=slowest,
+    )
+    filtered = not query.filter.is_empty or bool(query.options.exchanges)
+    observer = summarizer.connection_feed(query.limits, filtered=filtered)
+    sink = Tallies(
+        summarizer,
+        observer,
+        query.demand(),
+        partial(summarizer.feed, is_partition=query.filter.is_partition),
+    )
+    with open_run(query, bar=lambda _: True, jobs=processes(query, jobs), observer=observer) as run:
+        run.into(sink)
+        totals = run.totals
+        check = totals.check_document(observer)
+        summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        assert summary.health is not None
+        check.health = summary.health
+        check.counts = {name: count for name, count in sorted(check.counts.items()) if count}  # as with -j 2
+        data = write(Document(summary, check))
+        try:
+            with replacing(output, mode or PRIVATE) as file:
+                file.write(data)
+        except OSError as error:
+            raise click.ClickException(f"cannot write {output}: {error.strerror or error}") from None
+    runs.report(run, run.shown)
+    end(run, "exchange")

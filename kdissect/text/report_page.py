@@ -1,0 +1,224 @@
+"""``Summary`` and ``Check`` -> one page of HTML, which needs no network and, but for its charts, no script.
+
+The tables are those of the text page, so a name looks the same in both. Holds the page, which has a limited
+size whatever the capture is: a table ends where the room for all tables is used up, and charts have a limited
+number of points.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect import __version__
+from kdissect.capture.inputs import STDIN
+from kdissect.errors import UsageError
+from kdissect.phrases import duration, listed, many, printable, size, truncate
+from kdissect.stats.views import ranked, viewed
+from kdissect.text import charts, check_page, summary_page
+from kdissect.text.page import between
+
+try:
+    from jinja2 import Environment, PackageLoader
+    from markupsafe import Markup
+except ImportError as error:
+    raise UsageError("reports need Jinja2: pip install 'kdissect[report]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kdissect.stats.document import FindingRow, SlowRow, Summary
+    from kdissect.stats.quality import Check
+    from kdissect.text.page import PageSection
+    from kdissect.text.style import Style
+
+ROWS = 100
+"""Of a table, at most."""
+_GROUPS = 20  # of each kind of table about one group, and of rows in each of them
+_CELL = 160  # characters
+_TABLE_BYTES = 700_000  # of all tables together; with the charts and their script, less than 3 MB
+_POLICY = "default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; form-action 'none'"
+
+
+class HtmlTable(NamedTuple):
+    """A table, or lines of text.
+
+    Attributes:
+        columns: headings, and whether each is of numbers.
+        left_out: what is not in it.
+    """
+
+    id: str
+    title: str
+    notes: Sequence[str]
+    columns: Sequence[tuple[str, bool]]
+    rows: Sequence[Sequence[str]]
+    left_out: str
+
+
+class Stretch(NamedTuple):
+    """A part of a latency; where it starts and how long it is, in thousandths of the longest latency."""
+
+    name: str
+    start: float
+    length: float
+    text: str
+
+
+class Waterfall(NamedTuple):
+    """The parts of the latency of an exchange, in order of time."""
+
+    row: SlowRow
+    text: str
+    stretches: list[Stretch]
+
+
+def page(summary: Summary, check: Check, style: Style) -> str:
+    """The page.
+
+    Args:
+        summary: with all parts.
+        check: of the same captures.
+        style: has names of hosts.
+    """
+
+    def text(value: object) -> str:
+        return style.named(printable(str(value)))
+
+    names = [text("stdin" if name == STDIN else name) for name in summary.capture.captures]
+    tables = list(_tables(summary, text))
+    quality = list(_html(check_page.sections(check, limit=_GROUPS), text, "quality", _TABLE_BYTES // 4))
+    falls = list(_waterfalls(summary.slowest or ()))
+    drawn = list(charts.charts(summary))
+    environment = Environment(
+        loader=PackageLoader("kdissect.text", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"text": text, "moment": "{:%Y-%m-%d %H:%M:%S.%f}".format, "said": _said}
+    scripts = [charts.bundle(), _file("report.js")] if drawn else [_file("report.js")]
+    style_sheet = _file("report.css")
+    policy = _POLICY.format(scripts=" ".join(map(_hash, scripts)), styles=_hash(style_sheet))
+    rows = summary.findings or []
+    return environment.get_template("report.html").render(
+        policy=policy,
+        style=Markup(style_sheet),
+        scripts=list(map(Markup, scripts)),
+        version=__version__,
+        title=f"Kafka traffic in {listed(names)}",
+        captures=names,
+        capture=summary_page.capture(summary.capture).notes,
+        verdicts=[("Capture", summary.quality), ("Traffic", summary.health)],
+        findings=rows[:ROWS],
+        more_findings=max(0, len(rows) - ROWS),
+        when=_when,
+        anchors={fall.row.exchange for fall in falls},
+        charts=drawn,
+        data=Markup(
+            _json([{"name": each.name, "spec": each.spec(), "columns": each.columns} for each in drawn])
+        ),
+        tables=tables,
+        waterfalls=falls,
+        quality=quality,
+    )
+
+
+def _file(name: str) -> str:
+    return files("kdissect.text").joinpath("report", name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    """What a Content-Security-Policy calls a script or style sheet."""
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the element it is in."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _said(value: Any) -> str:
+    """A value of the document, in words."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_said(each)}" for key, each in value.items() if each not in (None, [], {}))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_said, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _when(row: FindingRow) -> str:
+    return between(row.first, row.last, digits=3)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Tables.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _tables(summary: Summary, text: Any) -> Iterator[HtmlTable]:
+    """The tables of the text page, without what the page shows otherwise."""
+    rest = _rest(summary)
+    most = replace(summary, intervals=None, slowest=None, findings=None, group_history=None)
+    groups = replace(viewed(summary, None, ("group_history",)), intervals=None, other={})
+    pages = summary_page.sections(most, limit=ROWS), summary_page.sections(groups, limit=_GROUPS)
+    sections = (section for each in pages for section in each if section.title != "Capture")
+    for table in _html(sections, text, "table", _TABLE_BYTES):
+        more = rest.get(table.title)
+        yield table._replace(left_out=more) if more and table.left_out else table
+
+
+def _rest(summary: Summary) -> dict[str, str]:
+    """What the rows have in sum that are not in a table, by its title."""
+    found = {}
+    for title, rows in (
+        ("APIs", summary.apis),
+        ("Brokers", summary.brokers),
+        ("Clients", summary.clients),
+        ("Topics", summary.topics),
+    ):
+        if others := (rows or [])[ROWS:]:
+            count, moved = (round(sum(ranked(row, order) for row in others)) for order in ("count", "bytes"))
+            noun = "record" if title == "Topics" else "exchange"
+            found[title] = f"{len(others):,} others with {many(count, noun)} and {size(moved)}"
+    return found
+
+
+def _html(sections: Iterable[PageSection], text: Any, prefix: str, room: int) -> Iterator[HtmlTable]:
+    """Sections, as long as there is room for their text."""
+    for number, section in enumerate(sections, 1):
+        columns = [(view.heading, view.right) for view in section.views]
+        rows: list[list[str]] = []
+        for row in section.rows:
+            cells = [truncate(text(cell), _CELL) for cell in row]
+            room -= sum(map(_bytes, cells))
+            if room < 0:
+                break
+            rows.append(cells)
+        left_out = section.left_out + len(section.rows) - len(rows)
+        notes = [truncate(text(note), 10 * _CELL) for note in section.notes]
+        more = f"{many(left_out, 'more row')}, not shown" if left_out else ""
+        yield HtmlTable(f"{prefix}-{number}", text(section.title), notes, columns, rows, more)
+
+
+def _bytes(cell: str) -> int:
+    """How long a cell is in HTML, at most."""
+    return len(cell.encode(errors="replace")) + 4 * sum(map(cell.count, "<>&\"'")) + len("<td class=n></td>")
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Latencies.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _waterfalls(rows: Sequence[SlowRow]) -> Iterator[Waterfall]:
+    longest = max((row.latency_us for row in rows), default=0) or 1
+    for row in rows:
+        stretches, start = [], 0
+        for name in ("queued", "throttled", "network", "service"):
+            if length := getattr(row, f"{name}_us"):
+                shown = (1000 * start / longest, 1000 * length / longest)
+                stretches.append(Stretch(name, *shown, f"{name} {duration(length * 1000)}"))
+                start += length
+        yield Waterfall(row, ", ".join(each.text for each in stretches), stretches)
