@@ -103,7 +103,7 @@ def read_and_write(
         slowest: number of exchanges with the longest service times.
     """
     from kdissect.sinks.tallies import Tallies
-    from kdissect.stats.intervals import MOST, SHORTEST_NS
+    from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
     from kdissect.stats.summarizer import PARTS, Summarizer
 
     query = take_query(options)
@@ -111,7 +111,7 @@ def read_and_write(
         query.limits,
         parts=frozenset(PARTS),
         interval_ns=SHORTEST_NS,
-        most_intervals=MOST,
+        max_intervals=MAX_INTERVALS,
         slowest=slowest,
     )
     filtered = not query.filter.is_empty or bool(query.options.exchanges)

@@ -371,24 +371,24 @@ def _transactions(summary: Summary) -> Columns | None:
 def _lag(summary: Summary) -> Columns | None:
     """The lag of the consumers with the largest: the first, the largest and the last of each."""
 
-    def points(row: LagRow) -> list[tuple[datetime, int]]:
-        known = ((row.first, row.lag_first), (row.worst, row.lag_worst), (row.last, row.lag))
-        return [(time, lag) for time, lag in known if time is not None and lag is not None]
+    def known(row: LagRow) -> list[tuple[datetime, int]]:
+        times = ((row.first, row.lag_first), (row.worst, row.lag_worst), (row.last, row.lag))
+        return [(time, lag) for time, lag in times if time is not None and lag is not None]
 
     rows = sorted((row for row in summary.lag or () if row.lag_worst), key=lambda row: -(row.lag_worst or 0))
-    found = sorted(
+    points = sorted(
         (time, f"{row.kind} {row.name}: {topic_label(row.topic)}-{row.partition}", lag)
         for row in rows[:_SERIES]
-        for time, lag in points(row)
+        for time, lag in known(row)
     )
-    if not found:
+    if not points:
         return None
-    times = [_ms(time) for time, _, _ in found]
+    times = [_ms(time) for time, _, _ in points]
     return {
         "t": times,
         "e": [*times[:-1], times[-1] + 1],
-        "name": [_label(name) for _, name, _ in found],
-        "records": [lag for _, _, lag in found],
+        "name": [_label(name) for _, name, _ in points],
+        "records": [lag for _, _, lag in points],
     }
 
 

@@ -97,7 +97,7 @@ def page(summary: Summary, check: Check, style: Style) -> str:
     environment = Environment(
         loader=PackageLoader("kdissect.text", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"text": text, "moment": "{:%Y-%m-%d %H:%M:%S.%f}".format, "said": _said}
+    environment.filters |= {"text": text, "moment": "{:%Y-%m-%d %H:%M:%S.%f}".format, "in_words": _in_words}
     scripts = [charts.bundle(), _file("report.js")] if drawn else [_file("report.js")]
     style_sheet = _file("report.css")
     policy = _POLICY.format(scripts=" ".join(map(_hash, scripts)), styles=_hash(style_sheet))
@@ -139,12 +139,14 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     """A value of the document, in words."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_said(each)}" for key, each in value.items() if each not in (None, [], {}))
+        return ", ".join(
+            f"{key} {_in_words(each)}" for key, each in value.items() if each not in (None, [], {})
+        )
     if isinstance(value, list | tuple):
-        return ", ".join(map(_said, value))
+        return ", ".join(map(_in_words, value))
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -160,9 +162,9 @@ def _when(row: FindingRow) -> str:
 def _tables(summary: Summary, text: Any) -> Iterator[HtmlTable]:
     """The tables of the text page, without what the page shows otherwise."""
     rest = _rest(summary)
-    most = replace(summary, intervals=None, slowest=None, findings=None, group_history=None)
+    tables = replace(summary, intervals=None, slowest=None, findings=None, group_history=None)
     groups = replace(viewed(summary, None, ("group_history",)), intervals=None, other={})
-    pages = summary_page.sections(most, limit=ROWS), summary_page.sections(groups, limit=_GROUPS)
+    pages = summary_page.sections(tables, limit=ROWS), summary_page.sections(groups, limit=_GROUPS)
     sections = (section for each in pages for section in each if section.title != "Capture")
     for table in _html(sections, text, "table", _TABLE_BYTES):
         more = rest.get(table.title)
@@ -171,7 +173,7 @@ def _tables(summary: Summary, text: Any) -> Iterator[HtmlTable]:
 
 def _rest(summary: Summary) -> dict[str, str]:
     """What the rows have in sum that are not in a table, by its title."""
-    found = {}
+    sums = {}
     for title, rows in (
         ("APIs", summary.apis),
         ("Brokers", summary.brokers),
@@ -181,8 +183,8 @@ def _rest(summary: Summary) -> dict[str, str]:
         if others := (rows or [])[ROWS:]:
             count, moved = (round(sum(ranked(row, order) for row in others)) for order in ("count", "bytes"))
             noun = "record" if title == "Topics" else "exchange"
-            found[title] = f"{len(others):,} others with {many(count, noun)} and {size(moved)}"
-    return found
+            sums[title] = f"{len(others):,} others with {many(count, noun)} and {size(moved)}"
+    return sums
 
 
 def _html(sections: Iterable[PageSection], text: Any, prefix: str, room: int) -> Iterator[HtmlTable]:

@@ -64,7 +64,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def shown(chromium: Chrome, page_of: Callable[[str], Path]) -> Iterator[Callable[[str], Chrome]]:
-    """Opens a page, and afterwards checks that the browser found nothing wrong and asked for nothing else."""
+    """Opens a page, and afterwards checks that the browser logged nothing and loaded nothing else."""
 
     def open_page(name: str) -> Chrome:
         chromium.get(page_of(name).as_uri())
@@ -74,11 +74,11 @@ def shown(chromium: Chrome, page_of: Callable[[str], Path]) -> Iterator[Callable
     yield open_page
     assert chromium.get_log("browser") == []
     events = [json.loads(event["message"])["message"] for event in chromium.get_log("performance")]
-    asked = {
+    urls = {
         each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"
     }
-    assert {url.partition(":")[0] for url in asked} == {"file"}
-    assert len({url.partition("#")[0] for url in asked}) == 1
+    assert {url.partition(":")[0] for url in urls} == {"file"}
+    assert len({url.partition("#")[0] for url in urls}) == 1
 
 
 def ends_of(browser: Chrome) -> list[str]:
