@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 ROWS = 100
 """Of a table, at most."""
 _GROUPS = 20  # of each kind of table about one group, and of rows in each of them
-_CELL = 160  # characters
+_FINDINGS = 50
+_LINE, _CELL = 600, 160  # columns of text
 _TABLE_BYTES = 700_000  # of all tables together; with the charts and their script, less than 3 MB
 _POLICY = "default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; form-action 'none'"
 
@@ -86,8 +87,8 @@ def page(summary: Summary, check: Check, style: Style) -> str:
         style: has names of hosts.
     """
 
-    def text(value: object) -> str:
-        return style.named(printable(str(value)))
+    def text(value: object, limit: int = _LINE) -> str:
+        return truncate(style.named(printable(str(value))), limit)
 
     names = [text("stdin" if name == STDIN else name) for name in summary.capture.captures]
     tables = list(_tables(summary, text))
@@ -111,8 +112,8 @@ def page(summary: Summary, check: Check, style: Style) -> str:
         captures=names,
         capture=summary_page.capture(summary.capture).notes,
         verdicts=[("Capture", summary.quality), ("Traffic", summary.health)],
-        findings=rows[:ROWS],
-        more_findings=max(0, len(rows) - ROWS),
+        findings=rows[:_FINDINGS],
+        more_findings=max(0, len(rows) - _FINDINGS),
         when=_when,
         anchors={fall.row.exchange for fall in falls},
         charts=drawn,
@@ -191,17 +192,22 @@ def _html(sections: Iterable[PageSection], text: Any, prefix: str, room: int) ->
     """Sections, as long as there is room for their text."""
     for number, section in enumerate(sections, 1):
         columns = [(view.heading, view.right) for view in section.views]
+        title = text(section.title, _CELL)
+        room -= 3 * _bytes(title)
         rows: list[list[str]] = []
         for row in section.rows:
-            cells = [truncate(text(cell), _CELL) for cell in row]
+            cells = [text(cell, _CELL) for cell in row]
             room -= sum(map(_bytes, cells))
             if room < 0:
                 break
             rows.append(cells)
         left_out = section.left_out + len(section.rows) - len(rows)
-        notes = [truncate(text(note), 10 * _CELL) for note in section.notes]
+        notes = []
+        for note in map(text, section.notes):
+            room -= _bytes(note)
+            notes += [note] if room > 0 else []
         more = f"{many(left_out, 'more row')}, not shown" if left_out else ""
-        yield HtmlTable(f"{prefix}-{number}", text(section.title), notes, columns, rows, more)
+        yield HtmlTable(f"{prefix}-{number}", title, notes, columns, rows, more)
 
 
 def _bytes(cell: str) -> int:

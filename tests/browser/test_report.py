@@ -194,7 +194,7 @@ def test_hostile_names_do_nothing(shown: Callable[[str], Chrome]) -> None:
     assert any("<" in name for name in rows_of(table, 2))
 
 
-@pytest.mark.parametrize("name", [pytest.param("dark", marks=pytest.mark.deep), "print"])
+@pytest.mark.parametrize("name", ["dark", "print"])
 def test_other_looks(name: str, shown: Callable[[str], Chrome]) -> None:
     browser = shown("kafka-4-storm")
     media = (
