@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,8 @@ from kdissect.cli.terminal import style_of
 from kdissect.files import PRIVATE, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
 
     from kdissect.stats.document import Summary
     from kdissect.stats.quality import Check
@@ -69,14 +71,16 @@ def report(output: Path, form: str, opens: bool, mode: int | None, jobs: int | N
     Credentials are redacted as everywhere. Memory use does not grow with the capture, and neither does the
     page: it has the first rows of each table, and the sum of the others.
     """
-    from kdissect.tables.values import json_document
+    if form == "json":
+        from kdissect.tables.values import json_document
 
-    def write(document: Document) -> bytes:
-        if form == "json":
+        def write(document: Document) -> bytes:
             return json_document(document._asdict())
+    else:
         from kdissect.text.report_page import page
 
-        return page(document.summary, document.check, style_of(sys.stdout, "never")).encode()
+        def write(document: Document) -> bytes:
+            return page(document.summary, document.check, style_of(sys.stdout, "never")).encode()
 
     read_and_write(output, mode, write, options, jobs, slowest=_SLOWEST)
     if opens:
@@ -122,7 +126,10 @@ def read_and_write(
         query.demand(),
         partial(summarizer.feed, is_partition=query.filter.is_partition),
     )
-    with open_run(query, bar=lambda _: True, jobs=processes(query, jobs), observer=observer) as run:
+    with (
+        _opened(output, mode or PRIVATE) as file,
+        open_run(query, bar=lambda _: True, jobs=processes(query, jobs), observer=observer) as run,
+    ):
         run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)
@@ -130,11 +137,16 @@ def read_and_write(
         assert summary.health is not None
         check.health = summary.health
         check.counts = {name: count for name, count in sorted(check.counts.items()) if count}  # as with -j 2
-        data = write(Document(summary, check))
-        try:
-            with replacing(output, mode or PRIVATE) as file:
-                file.write(data)
-        except OSError as error:
-            raise click.ClickException(f"cannot write {output}: {error.strerror or error}") from None
+        file.write(write(Document(summary, check)))
     runs.report(run, run.shown)
     end(run, "exchange")
+
+
+@contextmanager
+def _opened(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A file that replaces another when it is complete."""
+    try:
+        with replacing(path, mode) as file:
+            yield file
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from base64 import b64encode
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -172,6 +173,34 @@ def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_p
     done = run(capsys, "report", "-o", str(tmp_path / "no" / "x.html"), FENCED)
     assert done.status == 2
     assert done.err.endswith("x.html: No such file or directory\n")
+
+
+def test_without_the_extra(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is missed before the capture is read. The data needs none."""
+    for name in ("charts", "report_page"):
+        monkeypatch.delitem(sys.modules, f"kdissect.text.{name}", raising=False)
+        monkeypatch.delattr(f"kdissect.text.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    for command in (
+        ("report", "-o", str(tmp_path / "x.html")),
+        ("plot", "lag", "-o", str(tmp_path / "x.svg")),
+    ):
+        done = run(capsys, *command, "no such file")
+        assert done.status == 2
+        assert "pip install 'kdissect[report]'" in done.err
+    assert run(capsys, "report", "--format", "json", "-o", str(tmp_path / "x.json"), FENCED).status == 0
+
+
+def test_the_page_can_be_opened(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[str] = []
+    monkeypatch.setattr("click.launch", launched.append)
+    path = tmp_path / "x.json"
+    assert run(capsys, "report", "--format", "json", "--open", "-o", str(path), FENCED).status == 0
+    assert launched == [path.as_uri()]
 
 
 # --- plot ---------------------------------------------------------------------------------------------------
