@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,16 +14,19 @@ import click
 from kdissect.cli import run as runs
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
-from kdissect.cli.options import filter_options, input_options, mode_option, names_option
+from kdissect.cli.options import filter_options, input_options, mode_option, names_option, to_exchange_id
 from kdissect.cli.run import end, open_run, take_query
 from kdissect.cli.terminal import style_of
 from kdissect.files import PRIVATE, replacing
+from kdissect.options import WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
-    from kdissect.stats.document import Summary
+    from kdissect.model import Exchange
+    from kdissect.runs.run import Query
+    from kdissect.stats.document import EvidenceRow, Summary
     from kdissect.stats.quality import Check
 
 EXAMPLES = """\b
@@ -36,14 +40,16 @@ tables that can be sorted and filtered, and the quality of the capture. Needs pi
 """
 
 
+_EVIDENCE = 250  # exchanges that are read again
 _SLOWEST = 50  # exchanges whose latency is drawn
 
 
 class Document(NamedTuple):
-    """What is known of captures."""
+    """What is known of captures; ``evidence``: the exchanges that findings name, if files were read."""
 
     summary: Summary
     check: Check
+    evidence: Sequence[EvidenceRow]
 
 
 @command(epilog=EXAMPLES)
@@ -80,9 +86,9 @@ def report(output: Path, form: str, opens: bool, mode: int | None, jobs: int | N
         from kdissect.text.report_page import page
 
         def write(document: Document) -> bytes:
-            return page(document.summary, document.check, style_of(sys.stdout, "never")).encode()
+            return page(*document, style_of(sys.stdout, "never")).encode()
 
-    read_and_write(output, mode, write, options, jobs, slowest=_SLOWEST)
+    read_and_write(output, mode, write, options, jobs, slowest=_SLOWEST, needs_evidence=True)
     if opens:
         click.launch(output.absolute().as_uri())
 
@@ -95,6 +101,7 @@ def read_and_write(
     jobs: int | None,
     *,
     slowest: int = 0,
+    needs_evidence: bool = False,
 ) -> None:
     """Write what a function makes of a ``Document`` to a file.
 
@@ -105,6 +112,7 @@ def read_and_write(
         options: ``input_options`` and ``filter_options``, which are removed.
         jobs: as typed.
         slowest: number of exchanges with the longest service times.
+        needs_evidence: whether files are read again, as far as the last exchange that findings name.
     """
     from kdissect.sinks.tallies import Tallies
     from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
@@ -137,9 +145,33 @@ def read_and_write(
         assert summary.health is not None
         check.health = summary.health
         check.counts = {name: count for name, count in sorted(check.counts.items()) if count}  # as with -j 2
-        file.write(write(Document(summary, check)))
+        evidence = _evidence(query, summary) if needs_evidence and not run.interrupted else []
+        file.write(write(Document(summary, check, evidence)))
     runs.report(run, run.shown)
     end(run, "exchange")
+
+
+def _evidence(query: Query, summary: Summary) -> list[EvidenceRow]:
+    """The exchanges that the first findings name, in the same order."""
+    from kdissect.query.filters import build
+    from kdissect.sinks.sink import Each
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.rows import evidence
+
+    named = dict.fromkeys(each for row in summary.findings or () for each in row.evidence if "/" in each)
+    ids = list(named)[:_EVIDENCE]
+    rows: dict[str, EvidenceRow] = {}
+
+    def keep(exchange: Exchange) -> None:
+        row = evidence(Facts(exchange))
+        rows[row.exchange] = row
+
+    if ids and query.are_files:
+        chosen = replace(query.options, exchanges=frozenset(map(to_exchange_id, ids)), names=WINDOW)
+        again = replace(query, options=chosen, filter=build(where=None))
+        with open_run(again, bar=lambda _: True) as run:
+            run.into(Each(keep), len(ids))
+    return [rows[each] for each in ids if each in rows]
 
 
 @contextmanager

@@ -692,6 +692,28 @@ class SlowRow:
 
 
 @dataclass(slots=True, kw_only=True)
+class EvidenceRow:
+    """An exchange that findings name; see docs/columns.md for its times, in microseconds. Null: not known."""
+
+    exchange: str = described("CONNECTION/NUMBER, for `read --exchange`.")
+    time: datetime = described("Time of the last byte of the request.")
+    api: str = described("API name.")
+    client: str = described("Client ID.")
+    broker: str = described("Broker address.")
+    topics: list[str] = described("Topics: at most 5.")
+    outcome: str = described("As the column `outcome`.")
+    errors: list[str] = described("Distinct errors in the response.")
+    request_transfer_us: int | None = described("From the first byte of the request to the last.")
+    latency_us: int | None = described("From there to the first byte of the response.")
+    queued_us: int | None = described("Part of it: until the previous response was complete.")
+    throttled_us: int | None = described("Part of it: until a throttle time was over.")
+    network_us: int | None = described("Part of it: until the request was retransmitted.")
+    wait_us: int | None = described("The rest, if the broker held the request.")
+    service_us: int | None = described("The rest, if it did not.")
+    response_transfer_us: int | None = described("From the first byte of the response to the last.")
+
+
+@dataclass(slots=True, kw_only=True)
 class WaitRow:
     """Latency that was not service time."""
 

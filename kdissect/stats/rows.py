@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kdissect.exchanges.latency import UNKNOWN
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats import document, releases
 from kdissect.stats.quantiles import Distinct, Quantiles
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from kdissect.stats.cluster import Cluster
+    from kdissect.stats.facts import Facts
     from kdissect.stats.load import Load
     from kdissect.stats.record_counts import RecordCounts, RecordTotals, TopicRecords, Volume
     from kdissect.stats.traffic import Traffic
@@ -255,6 +257,25 @@ def slowest(traffic: Traffic, names: Mapping[str, str]) -> list[document.SlowRow
         )
         for slow in traffic.slowest.all()
     ]
+
+
+def evidence(facts: Facts) -> document.EvidenceRow:
+    """An exchange that findings name."""
+    exchange = facts.exchange
+    return document.EvidenceRow(
+        exchange=facts.id,
+        time=moment(exchange.time_ns),
+        api=facts.api,
+        client=facts.client,
+        broker=facts.broker,
+        topics=list(dict.fromkeys(each.topic for each in facts.touched))[:5],
+        outcome=facts.outcome or "",
+        errors=facts.errors,
+        request_transfer_us=exchange.request_transfer_us,
+        latency_us=facts.latency_us,
+        response_transfer_us=exchange.response_transfer_us,
+        **(facts.parts or UNKNOWN)._asdict(),
+    )
 
 
 def _named(topics: Iterable[str], names: Mapping[str, str]) -> list[str]:

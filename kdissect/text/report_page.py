@@ -31,7 +31,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kdissect.stats.document import FindingRow, SlowRow, Summary
+    from kdissect.stats.document import EvidenceRow, FindingRow, SlowRow, Summary
     from kdissect.stats.quality import Check
     from kdissect.text.page import PageSection
     from kdissect.text.style import Style
@@ -71,19 +71,21 @@ class Stretch(NamedTuple):
 
 
 class Waterfall(NamedTuple):
-    """The parts of the latency of an exchange, in order of time."""
+    """The times of an exchange, in order; ``result``: its outcome and errors."""
 
-    row: SlowRow
+    row: EvidenceRow | SlowRow
+    result: str
     text: str
     stretches: list[Stretch]
 
 
-def page(summary: Summary, check: Check, style: Style) -> str:
+def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style: Style) -> str:
     """The page.
 
     Args:
         summary: with all parts.
         check: of the same captures.
+        evidence: exchanges that findings name.
         style: has names of hosts.
     """
 
@@ -93,7 +95,9 @@ def page(summary: Summary, check: Check, style: Style) -> str:
     names = [text("stdin" if name == STDIN else name) for name in summary.capture.captures]
     tables = list(_tables(summary, text))
     quality = list(_html(check_page.sections(check, limit=_GROUPS), text, "quality", _TABLE_BYTES // 4))
-    falls = list(_waterfalls(summary.slowest or ()))
+    shown = {row.exchange for row in evidence}
+    slowest = [row for row in summary.slowest or () if row.exchange not in shown]
+    falls = _waterfalls(evidence), _waterfalls(slowest)
     drawn = list(charts.charts(summary))
     environment = Environment(
         loader=PackageLoader("kdissect.text", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -115,13 +119,15 @@ def page(summary: Summary, check: Check, style: Style) -> str:
         findings=rows[:_FINDINGS],
         more_findings=max(0, len(rows) - _FINDINGS),
         when=_when,
-        anchors={fall.row.exchange for fall in falls},
+        anchors={fall.row.exchange for each in falls for fall in each},
         charts=drawn,
         data=Markup(
             _json([{"name": each.name, "spec": each.spec(), "columns": each.columns} for each in drawn])
         ),
         tables=tables,
-        waterfalls=falls,
+        evidence=falls[0],
+        slowest=falls[1],
+        parts=_PARTS,
         quality=quality,
     )
 
@@ -220,13 +226,38 @@ def _bytes(cell: str) -> int:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def _waterfalls(rows: Sequence[SlowRow]) -> Iterator[Waterfall]:
-    longest = max((row.latency_us for row in rows), default=0) or 1
-    for row in rows:
-        stretches, start = [], 0
-        for name in ("queued", "throttled", "network", "service"):
-            if length := getattr(row, f"{name}_us"):
-                shown = (1000 * start / longest, 1000 * length / longest)
-                stretches.append(Stretch(name, *shown, f"{name} {duration(length * 1000)}"))
-                start += length
-        yield Waterfall(row, ", ".join(each.text for each in stretches), stretches)
+_PARTS = {
+    "request_transfer": "request",
+    "queued": "queued behind other requests of the connection",
+    "throttled": "throttled",
+    "network": "until the request was retransmitted",
+    "wait": "held by the broker",
+    "service": "service time",
+    "unknown": "not known which",
+    "response_transfer": "response",
+}
+"""Parts of the time that an exchange took, in order, and what they mean."""
+
+
+def _waterfalls(rows: Sequence[EvidenceRow | SlowRow]) -> list[Waterfall]:
+    times = [_times(row) for row in rows]
+    longest = max((sum(each.values()) for each in times), default=0) or 1
+    return [_waterfall(row, each, longest) for row, each in zip(rows, times, strict=True)]
+
+
+def _times(row: EvidenceRow | SlowRow) -> dict[str, int]:
+    """Microseconds of each part that is known and took any."""
+    times = {name: getattr(row, f"{name}_us", None) or 0 for name in _PARTS}
+    known = sum(times[name] for name in ("queued", "throttled", "network", "wait", "service"))
+    times["unknown"] = max(0, (row.latency_us or 0) - known)
+    return {name: length for name, length in times.items() if length}
+
+
+def _waterfall(row: EvidenceRow | SlowRow, times: dict[str, int], longest: int) -> Waterfall:
+    stretches, start = [], 0
+    for name, length in times.items():
+        text = f"{name.replace('_', ' ')} {duration(length * 1000)}"
+        stretches.append(Stretch(name, 1000 * start / longest, 1000 * length / longest, text))
+        start += length
+    result = ", ".join([getattr(row, "outcome", ""), *getattr(row, "errors", ())])
+    return Waterfall(row, result, ", ".join(each.text for each in stretches), stretches)

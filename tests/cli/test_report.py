@@ -69,7 +69,7 @@ def storm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_reader_needs_first_is_there_without_script(storm: Path) -> None:
     elements = Elements(storm.read_text())
     assert elements.texts["h2"] == [
-        *("Verdicts", "Findings", "Charts", "Slowest exchanges", "Tables", "The capture"),
+        *("Verdicts", "Findings", "Charts", "Evidence", "Slowest exchanges", "Tables", "The capture"),
     ]
     assert "degraded" in elements.texts["strong"]
     assert "warning: rebalance-storm" in elements.texts["h3"]
@@ -82,7 +82,7 @@ def test_every_link_and_every_chart_leads_somewhere(storm: Path) -> None:
     ids = [attributes["id"] for _, attributes in elements.tags if "id" in attributes]
     assert len(ids) == len({*ids})
     links = {str(attributes["href"]) for tag, attributes in elements.tags if tag == "a"}
-    assert len(links) >= 6
+    assert len([link for link in links if link.startswith("#x-")]) == 5
     assert {link.removeprefix("#") for link in links} <= {*ids}
     [data] = [text for text in elements.texts["script"] if text.startswith("[")]
     names = [each["name"] for each in json.loads(data)]
@@ -150,6 +150,12 @@ def test_json_is_the_data_of_summary_and_check(capsys: pytest.CaptureFixture[str
         expected = json.loads(run(capsys, "summary", "--json", *options, STORM).out)
         same = [name for name, value in expected.items() if value is not None and name != "slowest"]
         assert {name: summary[name] for name in same} == {name: expected[name] for name in same}
+    named = [each for row in summary["findings"] for each in row["evidence"]]
+    assert [row["exchange"] for row in document["evidence"]] == [*dict.fromkeys(named)]
+    for row in document["evidence"]:
+        fields = ("latency_us", "service_us", "wait_us", "api", "errors")
+        shown = run(capsys, "read", "--json", "--exchange", row["exchange"], STORM)
+        assert {name: row[name] for name in fields} == {name: json.loads(shown.out)[name] for name in fields}
     for field, total in (("exchanges", "exchanges"), ("request_bytes", "request_bytes")):
         assert sum(row[field] for row in summary["intervals"]) == summary["capture"][total]
     ends = sum(sum(row["ended"].values()) for row in summary["intervals"])

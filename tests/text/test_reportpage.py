@@ -11,6 +11,7 @@ pytest.importorskip("jinja2", reason="needs the extra kdissect[report]")
 
 from kdissect import dissect, open_capture
 from kdissect.limits import DEFAULT
+from kdissect.stats.document import EvidenceRow
 from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
 from kdissect.stats.rows import moment
 from kdissect.stats.summarizer import PARTS, Summarizer
@@ -84,6 +85,7 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
     known = summary()
     assert known.intervals is not None
     assert known.group_history is not None
+    assert known.slowest is not None
     group = replace(
         known.group_history[0],
         members=many(known.group_history[0].members, 100, client="client", member_id="member"),
@@ -100,14 +102,23 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
         lag=many(known.lag, 5_000, name="reader", topic="topic"),
         client_connections=many(known.client_connections, 5_000, client="client"),
         findings=many(known.findings, 1_000, subject="subject", message="message", advice="advice"),
-        slowest=many(known.slowest, 50, client="client", exchange="exchange"),
+        slowest=many(known.slowest, 50, client="client"),
         group_history=[replace(group, group=f"{number}{'<' * 300}") for number in range(1_000)],
         intervals=[
             replace(interval, start=moment(number * 10**12), service_counts=[number + 1] * 17)
             for number in range(MAX_INTERVALS)
         ],
     )
-    text = page(document, FULL, PLAIN)
+    evidence = EvidenceRow(
+        exchange="", time=known.slowest[0].time, api="Fetch", client="", broker="10.0.0.1:9092", topics=[],
+        outcome="answered", errors=["UNKNOWN_TOPIC_OR_PARTITION"], request_transfer_us=1, latency_us=100,
+        queued_us=20, throttled_us=20, network_us=20, wait_us=None, service_us=None, response_transfer_us=1,
+    )  # fmt: skip
+    rows = [
+        replace(row, topics=[row.client] * 5, exchange=f"c0ffee/{number}")
+        for number, row in enumerate(many([evidence], 250, client="client"))
+    ]
+    text = page(document, FULL, rows, PLAIN)
     assert len(text.encode()) < MAX_BYTES
     assert "4,900 others with " in text
     assert "950 more, not shown" in text
@@ -131,7 +142,7 @@ def test_a_page_says_more_when_the_document_does() -> None:
 
     known = summary()
     document = replace(known, findings=[Extended(row) for row in known.findings or ()])  # type: ignore[misc]
-    text = page(document, FULL, PLAIN)
+    text = page(document, FULL, (), PLAIN)
     assert "<dt>Scope</dt><dd>client slow, brokers b1, b2</dd>" in text
     assert "<dt>Impact</dt><dd>1,825 records unread</dd>" in text
     assert "Explained by" not in text
