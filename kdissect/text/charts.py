@@ -1,7 +1,8 @@
 """``Summary`` -> charts of it, as Vega-Lite with their numbers beside them. Holds one chart.
 
 Numbers are columns of equal length. ``t`` and ``e`` are the start and the end of a row, in milliseconds since
-1970; in a time series, each other column is a series. Colors of text and lines are those of the page.
+1970, if the chart has a time axis; in a time series, each other column is a series. Colors of text and lines
+are those of the page.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class Chart(NamedTuple):
 
     def spec(self) -> dict[str, Any]:
         """It in Vega-Lite; its data are ``rows``, which the caller adds."""
-        ends = self.columns["t"][0], max(self.columns["e"])
-        parameters = [
-            alt.param(name=name, value=value) for name, value in zip((FROM, UNTIL), ends, strict=True)
-        ]
-        chart = self.form.add_params(*parameters).properties(description=f"{self.title}. {self.caption}")
+        chart = self.form
+        if "t" in self.columns:
+            ends = {FROM: self.columns["t"][0], UNTIL: max(self.columns["e"])}
+            chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in ends.items()))
+        chart = chart.properties(description=f"{self.title}. {self.caption}")
         spec: dict[str, Any] = chart.to_dict()
         return spec | {"config": _CONFIG, "autosize": {"type": "fit-x", "contains": "padding"}}
 
@@ -235,6 +236,21 @@ def _points(columns: Columns) -> Form:  # noqa: ARG001  (all forms take them)
     )
 
 
+def _matrix(columns: Columns) -> Form:
+    """A square for each client and broker, colored by a count."""
+    return (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_rect(stroke="currentColor", strokeOpacity=0.3)
+        .encode(
+            x=alt.X("broker:N", sort=None, axis=alt.Axis(labelAngle=-30)),
+            y=alt.Y("client:N", title=None, sort=None),
+            color=alt.Color("connections:Q", scale=alt.Scale(type="log", range=_HEAT)),
+            tooltip=["client:N", "broker:N", "connections:Q"],
+        )
+        .properties(width="container", height=20 * len(set(columns["client"])))
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------
 # The numbers.
 # ------------------------------------------------------------------------------------------------------------
@@ -283,9 +299,7 @@ def _rate(name: str) -> Callable[[Summary], Columns | None]:
 
 
 def _states(row: IntervalRow) -> dict[str, float]:
-    """How many requests are in each state, on average: the time that they spend in it, by that of the
-    interval.
-    """
+    """Seconds that the requests of an interval spent in each state, in it and after it."""
     sums = {
         "service": (row.service_us.mean or 0) * row.service_us.count,
         "held by the broker": (row.wait_us.mean or 0) * row.wait_us.count,
@@ -294,7 +308,7 @@ def _states(row: IntervalRow) -> dict[str, float]:
         "until retransmitted": row.network_us,
         "transfer": row.transfer_us,
     }
-    return {state: total_us / 1e6 / row.seconds for state, total_us in sums.items()}
+    return {state: total_us / 1e6 for state, total_us in sums.items()}
 
 
 def _connections(row: IntervalRow) -> dict[str, float]:
@@ -392,6 +406,21 @@ def _lag(summary: Summary) -> Columns | None:
     }
 
 
+def _pairs(summary: Summary) -> Columns | None:
+    """The connections of the first clients to the first brokers."""
+    rows = summary.client_connections or []
+    clients = list(dict.fromkeys(row.client for row in rows))[:_LINES]
+    brokers = list(dict.fromkeys(row.broker for row in rows))[:_LINES]
+    shown = [row for row in rows if row.client in clients and row.broker in brokers]
+    if not shown:
+        return None
+    return {
+        "client": [_label(row.client) for row in shown],
+        "broker": [row.broker for row in shown],
+        "connections": [row.connections for row in shown],
+    }
+
+
 def _requests(summary: Summary) -> Columns | None:
     def rates(row: IntervalRow) -> dict[str, float]:
         failed = row.errors / row.seconds
@@ -436,10 +465,11 @@ KINDS = {
     ),
     "waits": _Kind(
         "Waits and transfer",
-        "How many requests were, on average, being served, held by the broker (long polls, group members), "
-        "queued behind others, throttled, waiting to be retransmitted, or in transfer.",
+        "Seconds that the requests sent in each interval took in sum, by what took them: service, long polls "
+        "and waits for group members (held by the broker), requests before them, quotas, retransmission, "
+        "transfer.",
         lambda summary: _over_time(summary, _states),
-        _stacked("requests"),
+        _stacked("seconds"),
     ),
     "errors": _Kind(
         "Errors",
@@ -458,6 +488,12 @@ KINDS = {
         "Kafka connections opened and ended per second, by who ended them.",
         lambda summary: _over_time(summary, _connections),
         _stacked("per second"),
+    ),
+    "matrix": _Kind(
+        "Clients and brokers",
+        "Connections of each client to each broker, of the clients that have the most.",
+        _pairs,
+        _matrix,
     ),
     "lag": _Kind(
         "Consumer lag",

@@ -84,7 +84,7 @@ def shown(chromium: Chrome, page_of: Callable[[str], Path]) -> Iterator[Callable
 def ends_of(browser: Chrome) -> list[str]:
     """The labels of the time axis of each chart but the overview."""
     script = """
-        return [...document.querySelectorAll('figure:not(#chart-overview) .chart svg')].map(
+        return [...document.querySelectorAll('figure:not(#chart-overview, #chart-matrix) .chart svg')].map(
             (svg) => [...svg.querySelectorAll('.role-axis-label text')].map((each) => each.textContent)
                 .filter((text) => /^\\d\\d:\\d\\d/.test(text)).sort().join(' '))
     """

@@ -49,9 +49,11 @@
   if (data === null) return;
   const charts = JSON.parse(data.textContent);
   const views = [];
-  const ends = [Math.min(...charts.map((chart) => chart.columns.t[0])), Math.max(...charts.flatMap((chart) => chart.columns.e))];
+  let drawn = 0;
+  const timed = charts.filter((chart) => "t" in chart.columns);
+  const ends = [Math.min(...timed.map((chart) => chart.columns.t[0])), Math.max(...timed.flatMap((chart) => chart.columns.e))];
   let range = ends;
-  const rowsOf = (columns) => columns.t.map((_, row) => Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values[row]])));
+  const rowsOf = (columns) => Object.values(columns)[0].map((_, row) => Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values[row]])));
   const time = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", "");
   const show = (from, until) => {
     const least = Math.min(1, ends[1] - ends[0]);
@@ -83,7 +85,7 @@
       headings.append(heading);
     }
     const body = table.createTBody();
-    chart.columns.t.forEach((_, place) => {
+    chart.columns[names[0]].forEach((_, place) => {
       const row = body.insertRow();
       for (const name of names) {
         const value = chart.columns[name][place];
@@ -107,13 +109,14 @@
     const spec = { ...chart.spec, datasets: { rows: rowsOf(chart.columns) } };
     const options = { mode: "vega-lite", ast: true, renderer: "svg", actions: false, tooltip: false, defaultStyle: false };
     const { view } = await window.vegaEmbed(figure.querySelector(".chart"), spec, options);
-    views.push({ name: chart.name, view });
+    drawn += 1;
+    if ("t" in chart.columns) views.push({ name: chart.name, view });
     if (chart.name === "overview")
       view.addSignalListener("brush", (_, { t }) => (t && t[0] < t[1] ? show(+t[0], +t[1]) : show(...ends)));
   };
   document.getElementById("zoom").hidden = false;
   Promise.all(charts.map(draw)).then(() => {
     show(...ends);
-    document.body.dataset.drawn = views.length;
+    document.body.dataset.drawn = drawn;
   });
 })();
