@@ -8,6 +8,7 @@ are those of the page.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -539,6 +540,7 @@ def drawn(chart: Chart, form: str, width: int) -> bytes:
     return image.encode() if isinstance(image, str) else image
 
 
+@cache
 def bundle() -> str:
     """A script that defines ``vegaEmbed``, with all that it needs."""
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
