@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import subprocess
 import sys
 from base64 import b64encode
 from html.parser import HTMLParser
@@ -11,9 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from samples.golden import ROOT
+from tests.captures import pcap
 from tests.cli.commands import capture_bytes, run, talk
 from tests.core import without_core
+from tests.frames import METADATA, request, response
 from tests.reports import HOSTILE, hostile_capture
+from tests.segments import START_NS, Talk
 
 pytest.importorskip("altair", reason="needs the extra kdissect[report]")
 pytest.importorskip("vl_convert", reason="needs the extra kdissect[report]")
@@ -24,11 +29,13 @@ from kdissect.phrases import printable
 from kdissect.text import charts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 STORM = str(ROOT / "samples/kafka-4-storm.pcap.gz")
 FENCED = str(ROOT / "samples/kafka-4-fenced.pcap.gz")
 PARTS = ("--groups", "--lag", "--versions", "--transactions", "--connections", "--findings")
+SECOND_NS = 10**9
 VOID = {"meta", "br", "input", "rect", "img"}
 
 
@@ -207,6 +214,45 @@ def test_the_page_can_be_opened(
     path = tmp_path / "x.json"
     assert run(capsys, "report", "--format", "json", "--open", "-o", str(path), FENCED).status == 0
     assert launched == [path.as_uri()]
+
+
+MEASURED = """
+import sys
+from kdissect.cli.main import main
+from tests.peak import peak_kib
+status = main()
+print(peak_kib(), file=sys.stderr)
+sys.exit(status)
+"""
+CONNECTIONS = 200_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 10_000
+TOPICS = 5_000
+MAX_KIB = 400_000_000 // 1024  # half of it is what draws the charts
+
+
+@pytest.mark.deep
+def test_many_connections_and_topics_make_a_page_of_limited_size(tmp_path: Path) -> None:
+    capture, path = tmp_path / "many.pcap", tmp_path / "report.html"
+
+    def packets() -> Iterator[tuple[int, bytes]]:
+        for number in range(CONNECTIONS):
+            name, client = f"topic-{number % TOPICS}", (f"10.{number // 60_000}.0.1", 1024 + number % 60_000)
+            talk = Talk(client, start_ns=START_NS + number * 3 * SECOND_NS).handshake()  # a week
+            body = {"topics": [{"name": name}]}
+            talk.client_sends(request(METADATA, 7, body, client_id=f"client-{number % 20_000}"))
+            body = {"topics": [{"name": name, "error_code": 3}]}
+            talk.broker_sends(response(METADATA, 7, body)).finish()
+            yield from ((packet.time_ns, packet.data) for packet in talk.packets)
+
+    capture.write_bytes(pcap(packets()))
+    command = [sys.executable, "-c", MEASURED, "report", "-j", "1", "-o", str(path), str(capture)]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert path.stat().st_size < 3_000_000
+    assert int(done.stderr.splitlines()[-1]) < MAX_KIB, done.stderr
+    [data] = [text for text in Elements(path.read_text()).texts["script"] if text.startswith("[")]
+    columns = {each["name"]: each["columns"] for each in json.loads(data)}
+    assert 300 <= len(columns["throughput"]["t"]) <= 600
+    seconds = (columns["throughput"]["e"][0] - columns["throughput"]["t"][0]) / 1000
+    assert sum(columns["throughput"]["Metadata"]) * seconds == pytest.approx(CONNECTIONS, rel=0.001)
 
 
 # --- plot ---------------------------------------------------------------------------------------------------
