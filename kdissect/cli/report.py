@@ -21,7 +21,7 @@ from kdissect.files import PRIVATE, replacing
 from kdissect.options import WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from kdissect.model import Exchange
@@ -145,14 +145,18 @@ def read_and_write(
         assert summary.health is not None
         check.health = summary.health
         check.counts = {name: count for name, count in sorted(check.counts.items()) if count}  # as with -j 2
-        evidence = _evidence(query, summary) if needs_evidence and not run.interrupted else []
+        evidence = (
+            _evidence(query, summary, summarizer.learned.topics)
+            if needs_evidence and not run.interrupted
+            else []
+        )
         file.write(write(Document(summary, check, evidence)))
     runs.report(run, run.shown)
     end(run, "exchange")
 
 
-def _evidence(query: Query, summary: Summary) -> list[EvidenceRow]:
-    """The exchanges that the first findings name, in the same order."""
+def _evidence(query: Query, summary: Summary, topics: Mapping[str, tuple[str, int]]) -> list[EvidenceRow]:
+    """The exchanges that the first findings name, in the same order. ``topics``: see ``LearnedFacts``."""
     from kdissect.query.filters import build
     from kdissect.sinks.sink import Each
     from kdissect.stats.facts import Facts
@@ -161,13 +165,16 @@ def _evidence(query: Query, summary: Summary) -> list[EvidenceRow]:
     named = dict.fromkeys(each for row in summary.findings or () for each in row.evidence if "/" in each)
     ids = list(named)[:_EVIDENCE]
     rows: dict[str, EvidenceRow] = {}
+    names = {topic_id: name for topic_id, (name, _) in topics.items()}
 
     def keep(exchange: Exchange) -> None:
-        row = evidence(Facts(exchange))
+        row = evidence(Facts(exchange), names)
         rows[row.exchange] = row
 
     if ids and query.are_files:
-        chosen = replace(query.options, exchanges=frozenset(map(to_exchange_id, ids)), names=WINDOW)
+        limits = replace(query.limits, naming_window_ns=0)  # names are known
+        wanted = frozenset(map(to_exchange_id, ids))
+        chosen = replace(query.options, exchanges=wanted, names=WINDOW, limits=limits)
         again = replace(query, options=chosen, filter=build(where=None))
         with open_run(again, bar=lambda _: True) as run:
             run.into(Each(keep), len(ids))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kdissect.exchanges.latency import UNKNOWN
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.names import kept
 from kdissect.stats import document, releases
 from kdissect.stats.quantiles import Distinct, Quantiles
-from kdissect.stats.traffic import united
+from kdissect.stats.traffic import some_topics, united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -259,8 +260,8 @@ def slowest(traffic: Traffic, names: Mapping[str, str]) -> list[document.SlowRow
     ]
 
 
-def evidence(facts: Facts) -> document.EvidenceRow:
-    """An exchange that findings name."""
+def evidence(facts: Facts, names: Mapping[str, str]) -> document.EvidenceRow:
+    """An exchange that findings name. ``names``: of topic IDs."""
     exchange = facts.exchange
     return document.EvidenceRow(
         exchange=facts.id,
@@ -268,7 +269,7 @@ def evidence(facts: Facts) -> document.EvidenceRow:
         api=facts.api,
         client=facts.client,
         broker=facts.broker,
-        topics=list(dict.fromkeys(each.topic for each in facts.touched))[:5],
+        topics=list(map(kept, _named(some_topics(facts), names))),
         outcome=facts.outcome or "",
         errors=facts.errors,
         request_transfer_us=exchange.request_transfer_us,

@@ -113,7 +113,6 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
         scripts=list(map(Markup, scripts)),
         version=__version__,
         title=f"Kafka traffic in {listed(names)}",
-        captures=names,
         capture=summary_page.capture(summary.capture).notes,
         verdicts=[("Capture", summary.quality), ("Traffic", summary.health)],
         findings=rows[:_FINDINGS],

@@ -114,9 +114,9 @@
     if (chart.name === "overview")
       view.addSignalListener("brush", (_, { t }) => (t && t[0] < t[1] ? show(+t[0], +t[1]) : show(...ends)));
   };
-  document.getElementById("zoom").hidden = false;
+  document.getElementById("zoom").hidden = timed.length === 0;
   Promise.all(charts.map(draw)).then(() => {
-    show(...ends);
+    if (timed.length > 0) show(...ends);
     document.body.dataset.drawn = drawn;
   });
 })();
