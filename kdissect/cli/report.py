@@ -145,11 +145,8 @@ def read_and_write(
         assert summary.health is not None
         check.health = summary.health
         check.counts = {name: count for name, count in sorted(check.counts.items()) if count}  # as with -j 2
-        evidence = (
-            _evidence(query, summary, summarizer.learned.topics)
-            if needs_evidence and not run.interrupted
-            else []
-        )
+        reads_again = needs_evidence and query.are_files and not run.interrupted
+        evidence = _evidence(query, summary, summarizer.learned.topics) if reads_again else []
         file.write(write(Document(summary, check, evidence)))
     runs.report(run, run.shown)
     end(run, "exchange")
@@ -171,7 +168,7 @@ def _evidence(query: Query, summary: Summary, topics: Mapping[str, tuple[str, in
         row = evidence(Facts(exchange), names)
         rows[row.exchange] = row
 
-    if ids and query.are_files:
+    if ids:
         limits = replace(query.limits, naming_window_ns=0)  # names are known
         wanted = frozenset(map(to_exchange_id, ids))
         chosen = replace(query.options, exchanges=wanted, names=WINDOW, limits=limits)
