@@ -1,4 +1,5 @@
-"""A hook of mkdocs: pages that are outside docs/ become part of the site, and links between pages lead there.
+"""A hook of mkdocs: pages that are outside docs/ become part of the site, and links between pages lead there;
+so do reports of some samples.
 
 A link to a file that is not on the site, such as source code, becomes its text.
 """
@@ -7,10 +8,15 @@ from __future__ import annotations
 
 import posixpath
 import re
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+
+from kdissect.cli.main import main
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -25,6 +31,8 @@ PAGES = {
     "benchmarks.md": "benchmarks/README.md",
 }
 """Pages of the site by their sources."""
+REPORTS = ("kafka-4-storm", "kafka-4-lag", "kafka-4-fenced")
+"""Samples with a report on the site, 1 MB each."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
@@ -33,7 +41,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     for page, source in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for sample in REPORTS:
+        files.append(File.generated(config, f"reports/{sample}.html", content=_report(sample)))
     return files
+
+
+def _report(sample: str) -> str:
+    """The page of a sample, named without the directories of this machine."""
+    with TemporaryDirectory() as directory, chdir(ROOT / "samples"):
+        page = Path(directory) / "report.html"
+        if status := main(["report", "--no-progress", "-o", str(page), f"{sample}.pcap.gz"]):
+            raise PluginError(f"kdissect report {sample} ended with status {status}")
+        return page.read_text(encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001

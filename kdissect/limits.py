@@ -505,7 +505,7 @@ class Limits:
         10_000,
         "summaries",
         "Intervals of --interval: a week of one-minute intervals.",
-        each=2000,
+        each=3000,
         by=OPTION,
     )
 

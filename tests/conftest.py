@@ -1,7 +1,7 @@
 """What is true of every test run.
 
 * Hypothesis profiles: few repeatable examples by default, many with ``KDISSECT_HYPOTHESIS=deep``.
-* Tests marked ``deep`` run only when ``-m`` asks for them.
+* Tests marked ``deep`` or ``browser`` run only when ``-m`` selects them.
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
   ``spark`` where pyspark or Java is missing; not in CI as root. Those marked ``core`` may be skipped where
@@ -49,10 +49,10 @@ settings.load_profile(os.environ.get("KDISSECT_HYPOTHESIS", "quick"))
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.markexpr:
         return
-    deep = [item for item in items if item.get_closest_marker("deep")]
-    if deep:
-        config.hook.pytest_deselected(items=deep)
-        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    others = {item for item in items if any(map(item.get_closest_marker, ("deep", "browser")))}
+    if others:
+        config.hook.pytest_deselected(items=[*others])
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(wrapper=True)

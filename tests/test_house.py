@@ -58,7 +58,7 @@ def test_constraints_pin_what_pyproject_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     allowed = [*project["dependencies"]]
-    for extra in ("metrics", "parquet", "schemas", "telemetry", "tls"):
+    for extra in ("metrics", "parquet", "report", "schemas", "telemetry", "tls"):
         allowed += extras[extra]
     pinned: dict[str, str] = {}
     for text in (ROOT / "constraints.txt").read_text(encoding="utf-8").replace("\\\n", " ").splitlines():

@@ -223,6 +223,18 @@ def test_no_summary_shows_a_credential(capture: Path, command: list[str]) -> Non
     assert not shown(result.output, b"hunter2")
 
 
+@pytest.mark.parametrize("form", ["html", "json"])
+def test_no_report_shows_a_credential(capture: Path, form: str, tmp_path: Path) -> None:
+    if form == "html":
+        pytest.importorskip("altair", reason="needs the extra kdissect[report]")
+    path = tmp_path / "report"
+    command = ["report", "--format", form, "-o", str(path), str(capture)]
+    assert CliRunner().invoke(kdissect, command, catch_exceptions=False).exit_code == 0
+    text = path.read_text()
+    assert len(text) > 10_000
+    assert not [secret for secret in (*SECRETS, b"hunter2") if shown(text, secret)]
+
+
 @pytest.mark.parametrize("options", [[], ["-V"], ["-x"], ["--json"]], ids=" ".join)
 def test_only_messages_about_a_resource_with_a_redacted_value_are_redacted(
     tmp_path: Path, options: list[str]

@@ -35,6 +35,8 @@ COMMON = {
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json",
         "check": "-d --port --json --max-rows --fail",
+        "report": "-d --topic --client --since --until --output --format --open",
+        "plot": "-d --topic --client --since --until --output --width",
         "export": "-d --topic --where --since --output --format --tables --records --bodies --overwrite "
         "--jobs",
         "spark decode": "-d --topic --where --output --format --tables --records --strategy --master "

@@ -169,6 +169,8 @@ COMMANDS = {
     "summary": "Summarize clients, topics, latencies and errors.",
     "story": "Show what happened to one group, client, transaction, topic or record.",
     "check": "Report what a capture contains and how complete it is.",
+    "report": "Write a page for a ticket: verdicts, findings, charts and tables.",
+    "plot": "Draw one chart: SVG, PNG or PDF.",
     "trace": "Write a trace for Perfetto: exchanges on a time line.",
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
@@ -180,7 +182,8 @@ COMMANDS = {
     "help": "Show all options and examples of a command.",
 }
 SECTIONS = {
-    "Captures": ("read", "records", "summary", "story", "trace", "check"),
+    "Captures": ("read", "records", "summary", "story", "check"),
+    "Pictures": ("report", "plot", "trace"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),
     "Reference": ("explain", "apis", "fields", "config", "completion", "help"),

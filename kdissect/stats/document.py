@@ -692,6 +692,28 @@ class SlowRow:
 
 
 @dataclass(slots=True, kw_only=True)
+class EvidenceRow:
+    """An exchange that findings name; see docs/columns.md for its times, in microseconds. Null: not known."""
+
+    exchange: str = described("CONNECTION/NUMBER, for `read --exchange`.")
+    time: datetime = described("Time of the last byte of the request.")
+    api: str = described("API name.")
+    client: str = described("Client ID.")
+    broker: str = described("Broker address.")
+    topics: list[str] = described("Topics: at most 5.")
+    outcome: str = described("As the column `outcome`.")
+    errors: list[str] = described("Distinct errors in the response.")
+    request_transfer_us: int | None = described("From the first byte of the request to the last.")
+    latency_us: int | None = described("From there to the first byte of the response.")
+    queued_us: int | None = described("Part of it: until the previous response was complete.")
+    throttled_us: int | None = described("Part of it: until a throttle time was over.")
+    network_us: int | None = described("Part of it: until the request was retransmitted.")
+    wait_us: int | None = described("The rest, if the broker held the request.")
+    service_us: int | None = described("The rest, if it did not.")
+    response_transfer_us: int | None = described("From the first byte of the response to the last.")
+
+
+@dataclass(slots=True, kw_only=True)
 class WaitRow:
     """Latency that was not service time."""
 
@@ -710,7 +732,27 @@ class IntervalRow(LoadRow):
     """Exchanges of one interval of the time series."""
 
     start: datetime = described("Start of the interval.")
+    seconds: float = described("Its length.")
     key: str | None = described("Name of the `--by` row; null: all exchanges.")
+    service_counts: list[int] = described(
+        "Service times below 100 us, then below 200 us, 500 us, 1 ms ... 10 s, and longer ones: 17 counts. "
+        "Approximate for many values, like percentiles."
+    )
+    apis: dict[str, int] = described("Exchanges by API.")
+    api_bytes: dict[str, int] = described("Bytes of request and response frames by API.")
+    error_names: dict[str, int] = described(
+        "Exchanges with an error in the response that is not expected, by error name."
+    )
+    anomalies: dict[str, int] = described("Anomalies by kind.")
+    queued_us: int = described(
+        "Microseconds that requests were queued behind earlier ones, in total; see `queued_us` in "
+        "docs/columns.md."
+    )
+    throttled_us: int = described("The same for `throttled_us`.")
+    network_us: int = described("The same for `network_us`.")
+    transfer_us: int = described("The same for `request_transfer_us` and `response_transfer_us`.")
+    opened: int = described("Kafka connections whose TCP handshake began; 0 with a `key`, as below.")
+    ended: dict[str, int] = described("Kafka connections that ended, by how: client FIN, broker RST ...")
 
 
 @dataclass(slots=True, kw_only=True)

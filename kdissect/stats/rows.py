@@ -7,10 +7,12 @@ from dataclasses import MISSING, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kdissect.exchanges.latency import UNKNOWN
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.names import kept
 from kdissect.stats import document, releases
 from kdissect.stats.quantiles import Distinct, Quantiles
-from kdissect.stats.traffic import united
+from kdissect.stats.traffic import some_topics, united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from kdissect.stats.cluster import Cluster
+    from kdissect.stats.facts import Facts
     from kdissect.stats.load import Load
     from kdissect.stats.record_counts import RecordCounts, RecordTotals, TopicRecords, Volume
     from kdissect.stats.traffic import Traffic
@@ -30,6 +33,9 @@ NAMES = 20
 
 DECADES_US = tuple(10**power for power in range(2, 8))
 """Bounds of ``service_histogram``: 100 us to 10 s."""
+
+BOUNDS_US = tuple(digit * decade for decade in DECADES_US for digit in (1, 2, 5))[:-2]
+"""Those of ``service_counts``."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -252,6 +258,25 @@ def slowest(traffic: Traffic, names: Mapping[str, str]) -> list[document.SlowRow
         )
         for slow in traffic.slowest.all()
     ]
+
+
+def evidence(facts: Facts, names: Mapping[str, str]) -> document.EvidenceRow:
+    """An exchange that findings name. ``names``: of topic IDs."""
+    exchange = facts.exchange
+    return document.EvidenceRow(
+        exchange=facts.id,
+        time=moment(exchange.time_ns),
+        api=facts.api,
+        client=facts.client,
+        broker=facts.broker,
+        topics=list(map(kept, _named(some_topics(facts), names))),
+        outcome=facts.outcome or "",
+        errors=facts.errors,
+        request_transfer_us=exchange.request_transfer_us,
+        latency_us=facts.latency_us,
+        response_transfer_us=exchange.response_transfer_us,
+        **(facts.parts or UNKNOWN)._asdict(),
+    )
 
 
 def _named(topics: Iterable[str], names: Mapping[str, str]) -> list[str]:

@@ -101,6 +101,7 @@ class Summarizer(Summed):
         limits: sizes of the tables.
         by: further tables, names of ``traffic.BY``.
         interval_ns: length of an interval of the time series; 0: no time series.
+        max_intervals: if there are more, their length doubles; 0: it does not.
         slowest: number of slowest exchanges to list, and of unanswered requests.
         parts: optional parts, names of ``PARTS``.
     """
@@ -125,6 +126,7 @@ class Summarizer(Summed):
         by: frozenset[str] = frozenset(),
         parts: frozenset[str] = frozenset(),
         interval_ns: int = 0,
+        max_intervals: int = 0,
         slowest: int = 10,
     ) -> None:
         self.traffic = Traffic(limits, by, slowest)
@@ -132,7 +134,7 @@ class Summarizer(Summed):
             partial(RecordCounts, limits, by_partition="partition" in by), limits, rows.by_bytes
         )
         self.cluster = Cluster(limits)
-        self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
+        self.intervals = Intervals(limits, interval_ns, by, max_intervals) if interval_ns else None
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
         self._by, self._slowest = by, slowest
@@ -214,6 +216,8 @@ class Summarizer(Summed):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
         self._count()
+        if self.intervals is not None:
+            self.intervals.connect(row)
         self._aggregator.settle(row.key)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)

@@ -451,15 +451,16 @@ class Traffic(Summed):
 def _slow(facts: Facts) -> Slow:
     assert facts.latency_us is not None
     assert facts.parts is not None
-    named = facts.api, facts.client, facts.broker, _some_topics(facts), facts.throttle_ms
+    named = facts.api, facts.client, facts.broker, some_topics(facts), facts.throttle_ms
     exchange = facts.exchange
     return Slow(facts.id, exchange.time_ns, facts.latency_us, exchange.total_us, facts.parts, *named)
 
 
 def _unanswered(facts: Facts, age_us: int) -> Unanswered:
     ends = facts.api, facts.client, facts.broker
-    return Unanswered(facts.id, facts.exchange.time_ns, age_us, *ends, _some_topics(facts))
+    return Unanswered(facts.id, facts.exchange.time_ns, age_us, *ends, some_topics(facts))
 
 
-def _some_topics(facts: Facts) -> tuple[str, ...]:
+def some_topics(facts: Facts) -> tuple[str, ...]:
+    """The first topics of an exchange."""
     return tuple(dict.fromkeys(each.topic for each in facts.touched[:100]))[:5]

@@ -59,7 +59,7 @@ def sections(
         ("Partitions", _PARTITIONS, summary.partitions),
         ("Groups", _GROUPS, summary.groups),
         ("Connections", _CONNECTIONS, summary.connections),
-        (over_time, intervals, summary.intervals),
+        (over_time, intervals, [row for row in summary.intervals or () if row.exchanges]),
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _error_views(failed), failed),
         ("Slowest exchanges", _SLOWEST, summary.slowest),

@@ -132,7 +132,7 @@ status = main()
 print(peak_kib(), file=sys.stderr)
 sys.exit(status)
 """
-ONE_PROCESS = {"read", "records", "summary", "export", "live"}
+ONE_PROCESS = {"read", "records", "summary", "report", "plot", "export", "live"}
 
 
 def peak_kib_of(line: str, path: Path, out: Path, *more: str) -> int:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import pickle
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.facts import Facts
-from kdissect.stats.intervals import Intervals
+from kdissect.stats.intervals import SHORTEST_NS, Intervals
+from kdissect.stats.rows import BOUNDS_US
 from tests.exchange_factory import START_NS, exchange
 
 SECOND = 10**9
@@ -52,3 +57,49 @@ def test_merged() -> None:
     result = intervals(frozenset(), heartbeat(0))
     result.merge(intervals(frozenset(), heartbeat(0), heartbeat(1)))
     assert [row.exchanges for row in result.rows()] == [2, 1]
+
+
+MOST = 4
+
+
+def lengthening(*facts: Facts) -> Intervals:
+    result = Intervals(DEFAULT, SHORTEST_NS, frozenset(), MOST)
+    for each in facts:
+        result.feed(each)
+    return result
+
+
+def test_the_intervals_double_when_there_are_too_many() -> None:
+    facts = list(map(heartbeat, range(20)))
+    assert lengthening(*facts[:4]).length_ns == SHORTEST_NS
+    result = lengthening(*facts)
+    rows = result.rows()
+    assert result.length_ns == 8 * SECOND
+    assert [row.seconds for row in rows] == [8.0] * len(rows)
+    assert sum(row.exchanges for row in rows) == 20
+    assert sum(row.service_us.count for row in rows) == 20
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=30), st.data())
+def test_neither_order_nor_division_changes_lengthening_intervals(
+    tenths: list[int], data: st.DataObject
+) -> None:
+    facts = [heartbeat(tenth / 10) for tenth in tenths]
+    whole = lengthening(*facts)
+    assert len(whole.rows()) <= MOST
+    shuffled = data.draw(st.permutations(facts))
+    cut = data.draw(st.integers(0, len(facts)))
+    merged = lengthening(*shuffled[:cut])
+    merged.merge(pickle.loads(pickle.dumps(lengthening(*shuffled[cut:]))))
+    assert (merged.length_ns, merged.rows()) == (whole.length_ns, whole.rows())
+
+
+def test_what_a_chart_needs_besides_a_load() -> None:
+    failed = exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 25}, time_ns=START_NS)
+    unnamed = exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 9999}, time_ns=START_NS)
+    [row] = intervals(frozenset(), heartbeat(0), Facts(failed), Facts(unnamed)).rows()
+    assert row.apis == {"Heartbeat": 3}
+    assert row.api_bytes == {"Heartbeat": row.request_bytes + row.response_bytes}
+    assert row.error_names == {"UNKNOWN_MEMBER_ID": 1, "unknown": 1}
+    assert len(row.service_counts) == len(BOUNDS_US) + 1
+    assert sum(row.service_counts) == row.service_us.count

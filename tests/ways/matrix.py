@@ -120,6 +120,8 @@ LINES: dict[str, tuple[str, ...]] = {
         "'txn:*' --diagram",
     ),
     "check": ("", "--json"),
+    "report": ("--format json -o report.json", "--format json -o report.json --api Fetch"),
+    "plot": ("throughput -o plot.png",),
     "export": (
         *(_TABLES, f"{_TABLES} --format parquet", f"{_TABLES} --bodies none --compress zst"),
         *(f"{_TABLES} --partition-by date,api --compress gz", f"{_TABLES} --api Fetch --names window"),
@@ -473,7 +475,7 @@ DIFFERENCES = [
     Difference(
         "the file is another one: its format, its size, its resolution of times",
         ("pcapng",),
-        ("check",),
+        ("check", "report"),
         _matches(
             rb"^pcap(ng)?, .*\n|timestamps in [mun]s|"
             rb'"(format|compression|bytes|ticks_per_second|byte_order|version)": .*'

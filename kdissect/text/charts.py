@@ -1,0 +1,547 @@
+"""``Summary`` -> charts of it, as Vega-Lite with their numbers beside them. Holds one chart.
+
+Numbers are columns of equal length. ``t`` and ``e`` are the start and the end of a row, in milliseconds since
+1970, if the chart has a time axis; in a time series, each other column is a series. Colors of text and lines
+are those of the page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.errors import UsageError
+from kdissect.phrases import printable, topic_label, truncate
+from kdissect.stats.rows import BOUNDS_US
+from kdissect.text.transactions_page import outcome_text
+
+try:
+    import altair as alt
+    import vl_convert
+except ImportError as error:
+    raise UsageError("charts need Altair and vl-convert: pip install 'kdissect[report]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+
+    from kdissect.stats.document import GroupHistory, IntervalRow, LagRow, Summary
+
+    Columns = dict[str, list[Any]]
+    Form = Any  # an altair.Chart, most of whose methods have no types
+
+_SERIES = 8  # of a chart; the last one is of all others
+_SPANS = 400  # bars of a chart with a line for each name
+_LINES = 30  # of such a chart
+_LABEL = 60  # characters of a name
+_OTHERS = "others"
+
+FROM, UNTIL, BRUSH = "from", "until", "brush"
+"""Parameters of each chart: the ends of its time axis. And of the first chart: what is selected in it."""
+
+
+def _whole(us: int) -> str:
+    """Without a decimal point, which in the name of a column would mean a column inside another."""
+    return f"{us // 10**6} s" if us >= 10**6 else f"{us // 1000} ms" if us >= 1000 else f"{us} us"
+
+
+_BELOW = [*(f"< {_whole(bound)}" for bound in BOUNDS_US), f">= {_whole(BOUNDS_US[-1])}"]
+
+
+class Chart(NamedTuple):
+    """A chart.
+
+    Attributes:
+        name: as for ``kdissect plot``.
+        caption: what it shows, for those who cannot see it, too.
+        columns: its numbers.
+        form: of its marks, without numbers.
+    """
+
+    name: str
+    title: str
+    caption: str
+    columns: Columns
+    form: Form
+
+    def spec(self) -> dict[str, Any]:
+        """It in Vega-Lite; its data are ``rows``, which the caller adds."""
+        chart = self.form
+        if "t" in self.columns:
+            ends = {FROM: self.columns["t"][0], UNTIL: max(self.columns["e"])}
+            chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in ends.items()))
+        chart = chart.properties(description=f"{self.title}. {self.caption}")
+        spec: dict[str, Any] = chart.to_dict()
+        return spec | {"config": _CONFIG, "autosize": {"type": "fit-x", "contains": "padding"}}
+
+
+class _Kind(NamedTuple):
+    """A kind of chart; ``columns``: its numbers, None if there are none."""
+
+    title: str
+    caption: str
+    columns: Callable[[Summary], Columns | None]
+    form: Callable[[Columns], Form]
+
+
+_TEXT = ("labelColor", "titleColor")
+_MARGIN = 110  # pixels left of each chart, so that equal times are below each other
+_HEAT = ["#7fb3d5", "#e0a030", "#c0392b"]  # all of them readable on white and on black
+_SEVERITIES = {ERROR: "#d0402b", WARNING: "#e0902b", NOTE: "#5b8fc9"}
+_CONFIG: dict[str, Any] = {
+    "background": None,
+    "font": "system-ui, sans-serif",
+    "axis": dict.fromkeys((*_TEXT, "domainColor", "tickColor", "gridColor"), "currentColor")
+    | {"gridOpacity": 0.15, "titleFontWeight": "normal"},
+    "axisY": {"minExtent": _MARGIN, "maxExtent": _MARGIN, "labelLimit": _MARGIN - 10},
+    "legend": dict.fromkeys(_TEXT, "currentColor")
+    | {"orient": "top", "columns": 4, "titleFontWeight": "normal", "labelLimit": 240},
+    "view": {"stroke": None},
+    "aria": False,  # of each mark: the chart has a description, and a table of its numbers
+}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The forms.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _time() -> alt.X:
+    first, last = alt.ExprRef(FROM), alt.ExprRef(UNTIL)
+    span_ms = f"({UNTIL} - {FROM})"
+    label = (
+        f"utcFormat(datum.value, {span_ms} < 10e3 ? '%H:%M:%S.%L' : {span_ms} < 600e3 ? '%H:%M:%S' : "
+        f"{span_ms} < 172800e3 ? '%H:%M' : '%m-%d %H:%M')"
+    )
+    axis = alt.Axis(labelExpr=label, labelOverlap=True)
+    scale = alt.Scale(type="utc", domainMin=first, domainMax=last, nice=False)
+    return alt.X("t:T", title="UTC", scale=scale, axis=axis)
+
+
+def _series_of(columns: Columns) -> list[str]:
+    return [name for name in columns if name not in ("t", "e")]
+
+
+def _rows() -> Form:
+    time = "utcFormat(datum.t, '%Y-%m-%d %H:%M:%S.%L')"
+    return alt.Chart(alt.NamedData("rows")).transform_calculate(at=time)
+
+
+def _folded(columns: Columns) -> Form:
+    return _rows().transform_fold([*_series_of(columns)], as_=["k", "v"])
+
+
+def _tips(*shown: alt.Tooltip) -> list[alt.Tooltip]:
+    return [alt.Tooltip("at:N", title="from"), *shown]
+
+
+def _stacked(unit: str, height: int = 160) -> Callable[[Columns], Form]:
+    """Bars of several series on top of each other."""
+
+    def form(columns: Columns) -> Form:
+        return (
+            _folded(columns)
+            .transform_stack(stack="v", groupby=["t"], as_=["low", "high"])
+            .transform_filter("datum.v > 0")
+            .mark_rect(clip=True, stroke=None)
+            .encode(
+                x=_time(),
+                x2="e:T",
+                y=alt.Y("low:Q", title=unit, axis=alt.Axis(format="~s", tickCount=5)),
+                y2="high:Q",
+                color=alt.Color("k:N", title=None, sort=_series_of(columns)),
+                tooltip=_tips(alt.Tooltip("k:N", title=unit), alt.Tooltip("v:Q", title="value")),
+            )
+            .properties(width="container", height=height)
+        )
+
+    return form
+
+
+def _overview(columns: Columns) -> Form:
+    """A small chart of all of the time, in which a part of it can be selected."""
+    brush = alt.selection_interval(name=BRUSH, encodings=["x"])
+    return _stacked("per second", 60)(columns).add_params(brush)
+
+
+def _levels(columns: Columns) -> Form:
+    """A short line for each interval and series, on a logarithmic axis."""
+    return (
+        _folded(columns)
+        .transform_filter("datum.v > 0")
+        .mark_rule(clip=True, strokeWidth=2.5)
+        .encode(
+            x=_time(),
+            x2="e:T",
+            y=alt.Y("v:Q", title="ms", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")),
+            color=alt.Color("k:N", title=None, sort=_series_of(columns)),
+            tooltip=_tips(alt.Tooltip("k:N", title="quantile"), alt.Tooltip("v:Q", title="ms")),
+        )
+        .properties(width="container", height=200)
+    )
+
+
+def _heat_map(columns: Columns) -> Form:
+    """A rectangle for each interval and range, colored by its count."""
+    return (
+        _folded(columns)
+        .transform_filter("datum.v > 0")
+        .mark_rect(clip=True, stroke=None)
+        .encode(
+            x=_time(),
+            x2="e:T",
+            y=alt.Y("k:N", title="service time", sort=_BELOW[::-1]),
+            color=alt.Color("v:Q", title="exchanges", scale=alt.Scale(type="log", range=_HEAT)),
+            tooltip=_tips(alt.Tooltip("k:N", title="took"), alt.Tooltip("v:Q", title="exchanges")),
+        )
+        .properties(width="container", height=230)
+    )
+
+
+def _spans(kind: str, colors: Mapping[str, str] | None = None) -> Callable[[Columns], Form]:
+    """A line of bars for each name; ``kind``: what their colors mean."""
+    scale = alt.Scale(domain=list(colors), range=list(colors.values())) if colors else alt.Undefined
+
+    def form(columns: Columns) -> Form:
+        return (
+            _rows()
+            .mark_bar(clip=True, opacity=0.8, stroke="currentColor", strokeWidth=1)
+            .encode(
+                x=_time(),
+                x2="e:T",
+                y=alt.Y("name:N", title=None, sort=None),
+                color=alt.Color("kind:N", title=kind, scale=scale),
+                tooltip=_tips(alt.Tooltip("name:N"), alt.Tooltip("kind:N", title=kind)),
+            )
+            .properties(width="container", height=20 * len(set(columns["name"])))
+        )
+
+    return form
+
+
+def _points(columns: Columns) -> Form:  # noqa: ARG001  (all forms take them)
+    """A line between a few points for each name."""
+    return (
+        _rows()
+        .mark_line(clip=True, point=True)
+        .encode(
+            x=_time(),
+            y=alt.Y("records:Q", axis=alt.Axis(format="~s")),
+            color=alt.Color("name:N", title=None, sort=None),
+            tooltip=_tips(alt.Tooltip("name:N"), alt.Tooltip("records:Q")),
+        )
+        .properties(width="container", height=200)
+    )
+
+
+def _matrix(columns: Columns) -> Form:
+    """A square for each client and broker, colored by a count."""
+    return (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_rect(stroke="currentColor", strokeOpacity=0.3)
+        .encode(
+            x=alt.X("broker:N", sort=None, axis=alt.Axis(labelAngle=-30)),
+            y=alt.Y("client:N", title=None, sort=None),
+            color=alt.Color("connections:Q", scale=alt.Scale(type="log", range=_HEAT)),
+            tooltip=["client:N", "broker:N", "connections:Q"],
+        )
+        .properties(width="container", height=20 * len(set(columns["client"])))
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The numbers.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _label(name: str) -> str:
+    return truncate(printable(name), _LABEL)
+
+
+def _over_time(summary: Summary, values: Callable[[IntervalRow], Mapping[str, float]]) -> Columns | None:
+    """A column for each of the largest series; ``values``: of each interval, by series."""
+    rows = [row for row in summary.intervals or () if row.key is None]
+    counted = [values(row) for row in rows]
+    sums: Counter[str] = Counter()
+    for each in counted:
+        for name, value in each.items():
+            sums[name] += value  # type: ignore[assignment]
+    names = [name for name, value in sorted(sums.items(), key=lambda item: (-item[1], item[0])) if value]
+    shown = names if len(names) <= _SERIES else names[: _SERIES - 1]
+    series = {name: [_short(each.get(name, 0)) for each in counted] for name in shown}
+    if rest := names[len(shown) :]:
+        series[_OTHERS] = [_short(sum(each.get(name, 0) for name in rest)) for each in counted]
+    return _times(rows) | series if series else None
+
+
+def _times(rows: list[IntervalRow]) -> Columns:
+    starts = [_ms(row.start) for row in rows]
+    return {"t": starts, "e": [t + round(row.seconds * 1000) for t, row in zip(starts, rows, strict=True)]}
+
+
+def _short(value: float) -> float:
+    """With four digits, which is all that a chart shows."""
+    return int(value) if value == int(value) else float(f"{value:.4g}")
+
+
+def _rate(name: str) -> Callable[[Summary], Columns | None]:
+    """An attribute of intervals that counts by name, per second."""
+    counts = attrgetter(name)
+    return lambda summary: _over_time(
+        summary, lambda row: {key: count / row.seconds for key, count in counts(row).items()}
+    )
+
+
+def _states(row: IntervalRow) -> dict[str, float]:
+    """Seconds that the requests of an interval spent in each state, in it and after it."""
+    sums = {
+        "service": (row.service_us.mean or 0) * row.service_us.count,
+        "held by the broker": (row.wait_us.mean or 0) * row.wait_us.count,
+        "queued": row.queued_us,
+        "throttled": row.throttled_us,
+        "until retransmitted": row.network_us,
+        "transfer": row.transfer_us,
+    }
+    return {state: total_us / 1e6 for state, total_us in sums.items()}
+
+
+def _connections(row: IntervalRow) -> dict[str, float]:
+    ended = {f"ended by {how}": count / row.seconds for how, count in row.ended.items()}
+    return {"opened": row.opened / row.seconds} | ended
+
+
+def _latency(summary: Summary) -> Columns | None:
+    names = ("p50", "p95", "p99")
+    rows = [row for row in summary.intervals or () if row.key is None and row.service_us.count]
+    if not rows:
+        return None
+    return _times(rows) | {name: [getattr(row.service_us, name) / 1000 for row in rows] for name in names}
+
+
+def _ranges(summary: Summary) -> Columns | None:
+    rows = [row for row in summary.intervals or () if row.key is None and row.service_us.count]
+    columns = {name: [row.service_counts[place] for row in rows] for place, name in enumerate(_BELOW)}
+    columns = {name: counts for name, counts in columns.items() if any(counts)}
+    return _times(rows) | columns if columns else None
+
+
+class _Span(NamedTuple):
+    """A bar."""
+
+    start: datetime
+    end: datetime
+    name: str
+    kind: str
+
+
+def _bars(spans: list[_Span]) -> Columns | None:
+    """The first spans of the first names, in order of time."""
+    names = list(dict.fromkeys(span.name for span in spans))[:_LINES]
+    shown = sorted([span for span in spans if span.name in names][:_SPANS])
+    if not shown:
+        return None
+    return {
+        "t": [_ms(span.start) for span in shown],
+        "e": [max(_ms(span.end), _ms(span.start) + 1) for span in shown],
+        "name": [_label(span.name) for span in shown],
+        "kind": [span.kind for span in shown],
+    }
+
+
+def _findings(summary: Summary) -> Columns | None:
+    spans = [
+        _Span(row.first, row.last, f"{row.rule}: {row.subject}", row.severity)
+        for row in summary.findings or ()
+    ]
+    return _bars(spans)
+
+
+def _groups(summary: Summary) -> Columns | None:
+    def spans(group: GroupHistory) -> Iterator[_Span]:
+        for row in group.rebalances:
+            cause = row.causes[0].cause if row.causes else "unknown"
+            yield _Span(row.start, row.end or group.last, group.group, cause)
+
+    busiest = sorted(summary.group_history or (), key=lambda group: -len(group.rebalances))
+    return _bars([span for group in busiest for span in spans(group)])
+
+
+def _transactions(summary: Summary) -> Columns | None:
+    rows = [] if summary.transactions is None else summary.transactions.transactions
+    last = summary.capture.last
+    spans = [
+        _Span(row.start, row.end or last or row.start, row.transactional_id, outcome_text(row.outcome))
+        for row in rows
+    ]
+    return _bars(spans)
+
+
+def _lag(summary: Summary) -> Columns | None:
+    """The lag of the consumers with the largest: the first, the largest and the last of each."""
+
+    def known(row: LagRow) -> list[tuple[datetime, int]]:
+        times = ((row.first, row.lag_first), (row.worst, row.lag_worst), (row.last, row.lag))
+        return [(time, lag) for time, lag in times if time is not None and lag is not None]
+
+    rows = sorted((row for row in summary.lag or () if row.lag_worst), key=lambda row: -(row.lag_worst or 0))
+    points = sorted(
+        (time, f"{row.kind} {row.name}: {topic_label(row.topic)}-{row.partition}", lag)
+        for row in rows[:_SERIES]
+        for time, lag in known(row)
+    )
+    if not points:
+        return None
+    times = [_ms(time) for time, _, _ in points]
+    return {
+        "t": times,
+        "e": [*times[:-1], times[-1] + 1],
+        "name": [_label(name) for _, name, _ in points],
+        "records": [lag for _, _, lag in points],
+    }
+
+
+def _pairs(summary: Summary) -> Columns | None:
+    """The connections of the first clients to the first brokers."""
+    rows = summary.client_connections or []
+    clients = list(dict.fromkeys(row.client for row in rows))[:_LINES]
+    brokers = list(dict.fromkeys(row.broker for row in rows))[:_LINES]
+    shown = [row for row in rows if row.client in clients and row.broker in brokers]
+    if not shown:
+        return None
+    return {
+        "client": [_label(row.client) for row in shown],
+        "broker": [row.broker for row in shown],
+        "connections": [row.connections for row in shown],
+    }
+
+
+def _requests(summary: Summary) -> Columns | None:
+    def rates(row: IntervalRow) -> dict[str, float]:
+        failed = row.errors / row.seconds
+        return {"exchanges": row.exchanges / row.seconds - failed, "with errors": failed}
+
+    return _over_time(summary, rates)
+
+
+# ------------------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "overview": _Kind(
+        "All exchanges",
+        "Exchanges per second, and how many of them had an error that is not expected.",
+        _requests,
+        _overview,
+    ),
+    "findings": _Kind(
+        "Findings",
+        "From when to when each likely problem was seen.",
+        _findings,
+        _spans("severity", _SEVERITIES),
+    ),
+    "throughput": _Kind("Exchanges", "Exchanges per second, by API.", _rate("apis"), _stacked("per second")),
+    "bytes": _Kind(
+        "Bytes",
+        "Bytes of requests and responses per second, by API.",
+        _rate("api_bytes"),
+        _stacked("bytes per second"),
+    ),
+    "latency": _Kind(
+        "Service times",
+        "Median, 95th and 99th percentile of service times in each interval, in milliseconds.",
+        _latency,
+        _levels,
+    ),
+    "distribution": _Kind(
+        "Distribution of service times",
+        "Number of exchanges in each interval by their service time.",
+        _ranges,
+        _heat_map,
+    ),
+    "waits": _Kind(
+        "Waits and transfer",
+        "Seconds that the requests sent in each interval took in sum, by what took them: service, long polls "
+        "and waits for group members (held by the broker), requests before them, quotas, retransmission, "
+        "transfer.",
+        lambda summary: _over_time(summary, _states),
+        _stacked("seconds"),
+    ),
+    "errors": _Kind(
+        "Errors",
+        "Exchanges per second with an error that is not expected, by error.",
+        _rate("error_names"),
+        _stacked("per second"),
+    ),
+    "anomalies": _Kind(
+        "Anomalies",
+        "Anomalies per second by kind, such as bytes that are missing from the capture (gap).",
+        _rate("anomalies"),
+        _stacked("per second"),
+    ),
+    "connections": _Kind(
+        "Connections",
+        "Kafka connections opened and ended per second, by who ended them.",
+        lambda summary: _over_time(summary, _connections),
+        _stacked("per second"),
+    ),
+    "matrix": _Kind(
+        "Clients and brokers",
+        "Connections of each client to each broker, of the clients that have the most.",
+        _pairs,
+        _matrix,
+    ),
+    "lag": _Kind(
+        "Consumer lag",
+        "Lag of the consumers with the largest: when it was first known, when it was largest, and the last.",
+        _lag,
+        _points,
+    ),
+    "groups": _Kind(
+        "Rebalances", "Rebalances of each group, by what started them.", _groups, _spans("cause")
+    ),
+    "transactions": _Kind(
+        "Transactions", "Each transaction, by how it ended.", _transactions, _spans("outcome")
+    ),
+}
+"""In the order of the page."""
+
+
+def chart(name: str, summary: Summary) -> Chart | None:
+    """A chart of a summary with all parts; None if there is nothing to draw."""
+    kind = KINDS[name]
+    columns = kind.columns(summary)
+    return None if columns is None else Chart(name, kind.title, kind.caption, columns, kind.form(columns))
+
+
+def charts(summary: Summary) -> Iterator[Chart]:
+    """All charts that have something to show."""
+    return filter(None, (chart(name, summary) for name in KINDS))
+
+
+def drawn(chart: Chart, form: str, width: int) -> bytes:
+    """A chart as an image.
+
+    Args:
+        chart: the chart.
+        form: ``svg``, ``png`` or ``pdf``.
+        width: in pixels, without axes and legend.
+    """
+    rows = [dict(zip(chart.columns, row, strict=True)) for row in zip(*chart.columns.values(), strict=True)]
+    spec = chart.spec() | {"datasets": {"rows": rows}, "width": width, "title": chart.title}
+    spec["config"] = _CONFIG | {"background": "white", "font": "sans-serif"}
+    draw: Callable[..., str | bytes] = getattr(vl_convert, f"vegalite_to_{form}")
+    image = draw(spec, **({"scale": 2} if form == "png" else {}))
+    return image.encode() if isinstance(image, str) else image
+
+
+@cache
+def bundle() -> str:
+    """A script that defines ``vegaEmbed``, with all that it needs."""
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("altair", reason="needs the extra kdissect[report]")
+pytest.importorskip("jinja2", reason="needs the extra kdissect[report]")
+
+from kdissect import dissect, open_capture
+from kdissect.limits import DEFAULT
+from kdissect.stats.document import EvidenceRow
+from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
+from kdissect.stats.rows import moment
+from kdissect.stats.summarizer import PARTS, Summarizer
+from kdissect.text import charts
+from kdissect.text.report_page import page
+from kdissect.text.style import PLAIN
+from samples.golden import ROOT
+from tests.text.test_checkpage import FULL
+
+if TYPE_CHECKING:
+    from kdissect.stats.document import Summary
+
+MAX_BYTES = 3_000_000
+
+
+@cache
+def summary(sample: str = "kafka-4-lag") -> Summary:
+    with open_capture(ROOT / f"samples/{sample}.pcap.gz") as packets:
+        dissection = dissect(packets)
+        counted = Summarizer(
+            DEFAULT, parts=frozenset(PARTS), interval_ns=SHORTEST_NS, max_intervals=MAX_INTERVALS
+        )
+        connections = counted.connection_feed(DEFAULT, filtered=False)
+        dissection.observe(connections)
+        for exchange in dissection:
+            counted.feed(exchange)
+            connections.exchange(exchange)
+        connections.close()
+        return counted.close([sample], dissection.counts, dissection.skipped)
+
+
+def test_charts_show_what_the_document_has() -> None:
+    document = summary()
+    drawn = {chart.name: chart for chart in charts.charts(document)}
+    assert document.intervals is not None
+    seconds = document.intervals[0].seconds
+    columns = drawn["throughput"].columns
+    series = [name for name in columns if name not in ("t", "e")]
+    assert len(series) == 8
+    assert series[-1] == "others"
+    total = sum(sum(columns[name]) for name in series) * seconds
+    assert total == pytest.approx(document.capture.exchanges)
+    counts = drawn["distribution"].columns
+    ranges = [name for name in counts if name not in ("t", "e")]
+    assert sum(sum(counts[name]) for name in ranges) == sum(
+        row.service_us.count for row in document.intervals
+    )
+    assert max(map(max, (drawn["latency"].columns[name] for name in ("p50", "p95", "p99")))) == (
+        max(row.service_us.p99 or 0 for row in document.intervals) / 1000
+    )
+    lag = drawn["lag"].columns
+    assert max(lag["records"]) == max(row.lag_worst or 0 for row in document.lag or ())
+    for chart in drawn.values():
+        assert len({len(values) for values in chart.columns.values()}) == 1
+        if chart.name == "matrix":
+            assert sum(chart.columns["connections"]) == document.capture.connections["Kafka"]
+            continue
+        assert all(
+            start < end for start, end in zip(chart.columns["t"], chart.columns["e"], strict=True)
+        ) or (chart.name == "lag")
+
+
+def many(rows: list[Any] | None, count: int, **names: str) -> list[Any]:
+    """The first of some rows, many times, with long names that are longer in HTML."""
+    assert rows
+    long = "<&>'\"" * 50
+    return [
+        replace(rows[0], **{field: f"{name}{number}{long}" for field, name in names.items()})
+        for number in range(count)
+    ]
+
+
+def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
+    known = summary()
+    assert known.intervals is not None
+    assert known.group_history is not None
+    assert known.slowest is not None
+    group = replace(
+        known.group_history[0],
+        members=many(known.group_history[0].members, 100, client="client", member_id="member"),
+        rebalances=known.group_history[0].rebalances * 100,
+    )
+    apis = {f"Api{number}": 1_234_567 + number for number in range(90)}
+    interval = replace(known.intervals[0], apis=apis, api_bytes=apis, error_names=apis, anomalies=apis)
+    document = replace(
+        known,
+        topics=many(known.topics, 5_000, topic="topic"),
+        clients=many(known.clients, 5_000, client="client"),
+        brokers=many(known.brokers, 2_000, broker="broker"),
+        errors=many(known.errors, 5_000, client="client", topic="topic"),
+        lag=many(known.lag, 5_000, name="reader", topic="topic"),
+        client_connections=many(known.client_connections, 5_000, client="client"),
+        findings=many(known.findings, 1_000, subject="subject", message="message", advice="advice"),
+        slowest=many(known.slowest, 50, client="client"),
+        group_history=[replace(group, group=f"{number}{'<' * 300}") for number in range(1_000)],
+        intervals=[
+            replace(interval, start=moment(number * 10**12), service_counts=[number + 1] * 17)
+            for number in range(MAX_INTERVALS)
+        ],
+    )
+    evidence = EvidenceRow(
+        exchange="", time=known.slowest[0].time, api="Fetch", client="", broker="10.0.0.1:9092", topics=[],
+        outcome="answered", errors=["UNKNOWN_TOPIC_OR_PARTITION"], request_transfer_us=1, latency_us=100,
+        queued_us=20, throttled_us=20, network_us=20, wait_us=None, service_us=None, response_transfer_us=1,
+    )  # fmt: skip
+    rows = [
+        replace(row, topics=[row.client] * 5, exchange=f"c0ffee/{number}")
+        for number, row in enumerate(many([evidence], 250, client="client"))
+    ]
+    text = page(document, FULL, rows, PLAIN)
+    assert len(text.encode()) < MAX_BYTES
+    assert "4,900 others with " in text
+    assert "950 more, not shown" in text
+    for chart in charts.charts(document):
+        assert max(map(len, chart.columns.values())) <= MAX_INTERVALS
+
+
+def test_a_page_says_more_when_the_document_does() -> None:
+    class Extended:
+        """A finding of a later version."""
+
+        def __init__(self, row: Any) -> None:
+            self._row = row
+            self.scope = {"client": "slow", "brokers": ["b1", "b2"]}
+            self.impact = "1,825 records unread"
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__") or name == "explained_by":
+                raise AttributeError(name)
+            return getattr(self._row, name)
+
+    known = summary()
+    document = replace(known, findings=[Extended(row) for row in known.findings or ()])  # type: ignore[misc]
+    text = page(document, FULL, (), PLAIN)
+    assert "<dt>Scope</dt><dd>client slow, brokers b1, b2</dd>" in text
+    assert "<dt>Impact</dt><dd>1,825 records unread</dd>" in text
+    assert "Explained by" not in text
