@@ -173,7 +173,7 @@ def _write_missing(
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
     observes = jobs > 1 or needs_log(tables_of(tables))
-    with open_run(query, bar=lambda _: True, jobs=jobs, observer=log, analyzes=observes) as run:
+    with open_run(query, jobs=jobs, observer=log, analyzes=observes) as run:
         first_file = manifest.prepare(tables.directory, lacks, overwrite=overwrite)
         own = replace(tables, tables=tuple(lacks.tables))
         job = ExportJob(query.options, own, query.paths, run.first_ns, first_file=first_file)

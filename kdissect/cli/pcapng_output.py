@@ -24,7 +24,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.run import end, open_run, report
-from kdissect.cli.terminal import reading, warn
+from kdissect.cli.terminal import progress, warn
 from kdissect.files import replacing
 from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
@@ -108,7 +108,7 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
         rereadable = all(path != STDIN and stores.size(path) is not None for path in query.paths)
         index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
         observer = CredentialObserver(query, index, of_tls)
-        with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:
+        with open_run(query, index=index, observer=observer) as run:
             file = stack.enter_context(_open_target(target, mode, run))
             shows = query.options.show_secrets
             run.into(_Matches(index, max_exchanges, of_tls, show_secrets=shows))
@@ -221,7 +221,7 @@ def _copy(
     sealed: Collection[int],
 ) -> int:
     try:
-        return _copy_packets(query, index, file, of_tls, secrets, sealed, bar=target != STDOUT)
+        return _copy_packets(query, index, file, of_tls, secrets, sealed)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
@@ -235,15 +235,14 @@ def _copy_packets(
     of_tls: str,
     secrets: bytes,
     sealed: Collection[int],
-    *,
-    bar: bool,
 ) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
     if secrets:
         writer.add_key_log(secrets)
     capture = index.kept_packets() or open_capture(*query.paths, limits=query.limits)
-    with capture, reading(capture, enabled=bar and not query.no_progress) as packets:
+    with capture, progress(capture.bytes_total, enabled=not query.no_progress) as watch:
+        packets = watch(capture.packet_blocks(), lambda: capture.bytes_read)
         selected = _decrypted(query, index, packets, sealed) if of_tls == DECRYPTED else None
         for packet in selected or index.select_packets(one_by_one(packets)):
             writer.write(packet)

@@ -20,7 +20,7 @@ from kdissect.cli.options import (
     preference_option,
 )
 from kdissect.cli.run import end, open_run, report, take_query
-from kdissect.cli.terminal import output, style_of, width
+from kdissect.cli.terminal import output, style_of, wide_option, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
 FINDINGS = "findings"
 ROWS = 10  # of each table on the page, without --max-rows
-WIDE = 168  # a terminal narrower than this gets fewer columns
 
 EXAMPLES = """\b
 Examples:
@@ -121,6 +120,7 @@ def _to_interval(text: str) -> int:
     "Always 1 for stdin.",
     "Which rows a full table keeps may differ; otherwise the output is the same.",
 )
+@wide_option
 @color_option
 def summary(
     by: str | None,
@@ -169,7 +169,7 @@ def summary(
     feed = partial(summarizer.feed, is_partition=query.filter.is_partition)
     sink = Tallies(summarizer, observer, query.demand(), feed)
     jobs = processes(query, jobs)
-    with open_run(query, bar=lambda _: True, jobs=jobs, observer=observer) as run:
+    with open_run(query, jobs=jobs, observer=observer) as run:
         run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)
@@ -187,7 +187,6 @@ def summary(
             tables = summary_page.sections(
                 document,
                 limit=max_rows or ROWS,
-                narrow=columns is not None and columns < WIDE,
                 order=order,
                 has_histogram=by == "api",
                 interval_ns=interval_ns or 0,

@@ -29,7 +29,6 @@ def sections(
     summary: document.Summary,
     *,
     limit: int | None,
-    narrow: bool = False,
     order: str | None = None,
     has_histogram: bool = False,
     interval_ns: int = 0,
@@ -40,7 +39,6 @@ def sections(
     Args:
         summary: a part that is None is left out.
         limit: rows of each table; None: all.
-        narrow: leave out columns that do not fit in 80.
         order: by which the tables are ordered, see ``views.ordered``.
         has_histogram: whether to show how the service times of each API are distributed.
         interval_ns: length of the intervals of the time series.
@@ -70,7 +68,7 @@ def sections(
             if title in _RANKED:
                 views, more = ranked_views(views, rows, order)
                 notes += more
-            yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
+            yield table(title, views, rows, limit=limit, notes=notes)
     if has_histogram and summary.apis:
         rows = [row for row in summary.apis if row.service_us.count]
         yield table("Distribution of service times", _HISTOGRAM, rows, limit=limit)
@@ -78,18 +76,18 @@ def sections(
     if expected:
         notes = ("normal steps of the protocol, not counted as errors above",)
         views = _error_views(expected)
-        section = table("Expected errors", views, expected, limit=limit, narrow=narrow, notes=notes)
+        section = table("Expected errors", views, expected, limit=limit, notes=notes)
         yield section._replace(is_dim=True)
     if summary.group_history is not None:
-        yield from groups_page.sections(summary.group_history, limit=limit, narrow=narrow)
+        yield from groups_page.sections(summary.group_history, limit=limit)
     if summary.lag is not None:
-        yield from lag_sections(summary.lag, limit=limit, narrow=narrow)
+        yield from lag_sections(summary.lag, limit=limit)
     if summary.versions is not None:
-        yield from version_sections(summary.versions, limit=limit, narrow=narrow)
+        yield from version_sections(summary.versions, limit=limit)
     if summary.transactions is not None:
-        yield from transactions_page.sections(summary.transactions, limit=limit, narrow=narrow)
+        yield from transactions_page.sections(summary.transactions, limit=limit)
     if summary.client_connections is not None:
-        yield from connection_sections(summary.client_connections, limit=limit, narrow=narrow)
+        yield from connection_sections(summary.client_connections, limit=limit)
     if summary.findings is not None:
         yield from finding_sections(summary.findings, limit=limit)
     if summary.other:
@@ -332,8 +330,8 @@ _VOLUME = (
     View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
     View("BYTES OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
     View("BYTES OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
-    View("CODEC IN", lambda row: listed(list(row.compression)) or ABSENT),
-    View("CODEC OUT", lambda row: listed(list(row.fetched_compression)) or ABSENT),
+    View("CODEC IN", lambda row: listed(list(row.compression)) or ABSENT, shrinks=True),
+    View("CODEC OUT", lambda row: listed(list(row.fetched_compression)) or ABSENT, shrinks=True),
     View(
         "RATIO",
         lambda row: ABSENT if row.compression_ratio is None else f"{row.compression_ratio:.1f}",
@@ -430,12 +428,12 @@ _LAG = (
 )
 
 
-def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def lag_sections(rows: Sequence[LagRow], *, limit: int | None) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
     pairs = many(len(rows), "consumer-partition pair")
     note = f"{pairs}, {lagging:,} lagging when last seen; LAG: records, at the last fetch or commit"
-    yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=(note,))
+    yield table("Lag", _LAG, rows, limit=limit, notes=(note,))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -494,14 +492,14 @@ _TCP = (
 
 
 def connection_sections(
-    rows: Sequence[document.ClientConnectionsRow], *, limit: int | None, narrow: bool = False
+    rows: Sequence[document.ClientConnectionsRow], *, limit: int | None
 ) -> Iterator[PageSection]:
     """Yield one table; the client with the most connections comes first."""
     total = sum(row.connections for row in rows)
     unopened = sum(row.refused + row.unanswered + row.one_way for row in rows)
     notes = (f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",)
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
-    yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)
+    yield table("TCP connections", views, rows, limit=limit, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -578,7 +576,7 @@ _OFFERS = (
 """Columns for all versions that a broker advertises."""
 
 
-def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def version_sections(part: VersionsPart, *, limit: int | None) -> Iterator[PageSection]:
     """Yield the versions that a newer Kafka rejects, the others in use, and those that brokers advertise."""
     refused, accepted = part.used[: part.rejected], part.used[part.rejected :]
     releases = sorted({row.removed for row in refused if row.removed})
@@ -589,11 +587,9 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
         if refused
         else "no client uses an API version that newer Kafka releases reject"
     )
-    yield table(
-        "Rejected by newer Kafka releases", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,)
-    )
+    yield table("Rejected by newer Kafka releases", _USED, refused, limit=limit, notes=(verdict,))
     if accepted:
-        yield table("Other versions in use", _USED, accepted, limit=limit, narrow=narrow)
+        yield table("Other versions in use", _USED, accepted, limit=limit)
     if part.advertised:
         offers = [list(group) for _, group in groupby(part.advertised, key=lambda row: row.broker)]
         yield table("Versions advertised by brokers", _OFFERS, offers, limit=limit)

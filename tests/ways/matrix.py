@@ -96,6 +96,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "read": (
         *("", "--json", "--csv", "-V", "-x", "-q", "-t r", "-t dd", "--order time", "--color always"),
         *("--json --records", "-V --records --check-crcs", "--fields time,api,topics,errors", "--heading"),
+        "--wide --heading --color always",
         *("-c 20", "--json -c 5", "-V -c 3", "--json --names whole --topic '*o*'", "--show-secrets"),
         *("--api Fetch", "--json --api Produce,Fetch", "-V --api Metadata", "--csv --client '*'"),
         *("--error '*'", "-t r --error serious", "--json --kind unanswered", "--slower-than 1ms"),

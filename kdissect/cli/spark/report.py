@@ -15,7 +15,7 @@ from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.target_options import DUCKDB, SPARK
-from kdissect.cli.terminal import output, style_of, warn, width
+from kdissect.cli.terminal import output, style_of, warn, wide_option, width
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import json_writer, listed
@@ -127,6 +127,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
     help="What computes the reports. [default: DuckDB for tables up to 1 GB on this machine, if it is "
     "installed and no option needs Spark; otherwise Spark]",
 )
+@wide_option
 @color_option
 @target_options.spark_options
 def report(directories: tuple[str, ...], **options: Any) -> None:

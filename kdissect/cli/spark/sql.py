@@ -13,7 +13,7 @@ from kdissect.cli.options import CSV_TEXTS, at_least, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import addresses, check_engine
 from kdissect.cli.spark.target_options import DUCKDB, SPARK
-from kdissect.cli.terminal import output, style_of, width
+from kdissect.cli.terminal import output, style_of, wide_option, width
 from kdissect.phrases import absent, json_writer, many
 from kdissect.spark.tables import is_number, is_spark, rows, views
 from kdissect.tables import duck
@@ -57,6 +57,7 @@ Examples:
     show_default=True,
     help="Engine and SQL dialect; DuckDB starts sooner, and needs neither Spark nor Java.",
 )
+@wide_option
 @color_option
 @target_options.spark_options
 def sql(
