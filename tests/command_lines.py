@@ -34,6 +34,8 @@ COMMAND_LINES = (
 
 
 def commands_that_read() -> set[str]:
-    """Their names, as the help text lists them; those of Spark run elsewhere."""
-    others = {"spark", *SECTIONS["Reference"]}
+    """Their names, as the help text lists them. Those of Spark run elsewhere; ``sql`` queries what ``export``
+    writes.
+    """
+    others = {"spark", "sql", *SECTIONS["Reference"]}
     return {name for names in SECTIONS.values() for name in names} - others

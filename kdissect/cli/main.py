@@ -169,6 +169,7 @@ COMMANDS = {
     "summary": "Summarize clients, topics, latencies and errors.",
     "story": "Show what happened to one group, client, transaction, topic or record.",
     "check": "Report what a capture contains and how complete it is.",
+    "sql": "Query captures with SQL.",
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "apis": "Show known APIs and versions, and their layouts.",
@@ -178,7 +179,7 @@ COMMANDS = {
     "help": "Show all options and examples of a command.",
 }
 SECTIONS = {
-    "Captures": ("read", "records", "summary", "story", "check"),
+    "Captures": ("read", "records", "summary", "story", "check", "sql"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),
     "Reference": ("apis", "fields", "config", "completion", "help"),

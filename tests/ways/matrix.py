@@ -130,6 +130,8 @@ LINES: dict[str, tuple[str, ...]] = {
 """Options of each command that reads captures."""
 IN_SPARK = ("spark decode",)
 """Such commands that tests/spark/test_every_way.py compares with ``export``."""
+OF_EXPORT = ("sql",)
+"""Such commands that query what ``export`` writes; tests/cli/test_sql.py."""
 
 
 class Command(NamedTuple):
