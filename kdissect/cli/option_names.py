@@ -8,7 +8,8 @@ from __future__ import annotations
 import click
 
 _INPUT = (
-    "-r -d --port --cluster --names --tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow "
+    "-r -d --port --cluster --names --topic-ids "
+    "--tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow "
     "-D --master --remote --conf"
 )
 _FILTER = (

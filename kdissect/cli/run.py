@@ -314,11 +314,11 @@ def report_unnamed(query: Query) -> None:
     """Write how many exchanges the filters of a run could not check, because topics have no name."""
     if unnamed := query.filter.unnamed_topics():
         if query.options.names == WHOLE:
-            remedy = "no message in the input has the name; filter by topic ID"
+            remedy = "no message in the input has the name; filter by topic ID, or add names with --topic-ids"
         elif query.are_files:
             remedy = "--names whole searches the whole input for the name"
         else:
-            remedy = "read a file, with --names whole, to search all of it for the name"
+            remedy = "--topic-ids adds names; in a file, --names whole searches all of it"
         warn(f"{unnamed}; {remedy}")
 
 

@@ -134,7 +134,7 @@ class Workers:
         page.before_take = sink.close
         run.out.buffer.write(page.take())  # the heading
         text.prefix = f"kdissect-{os.getpid()}-"
-        texts, assembly = Texts(run.out, skip), Assembly(self._jobs, query.limits)
+        texts, assembly = Texts(run.out, skip), Assembly(self._jobs, query.limits, query.options.topic_ids)
         patience_s = _PATIENCE_S if run.live is None else 0
 
         def job(shard: Shard, outbox: Outbox, packets: PacketInbox) -> None:
@@ -355,6 +355,7 @@ def work(
         inbox.receive,
         inbox.has_message,
         learned,
+        topic_ids=query.options.topic_ids,
         end_to_end=query.options.end_to_end,
         memory=outbox.memory,
     )
