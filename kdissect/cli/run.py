@@ -137,7 +137,7 @@ def report(run: Run, exchanges: int) -> None:
     totals = run.totals
     if totals.fault is not None:
         warn(f"warning: {totals.fault}; the rest was not read")
-    report_totals(totals, shown=exchanges, complete=run.complete, unmet=run.query.filter.missing_names)
+    report_totals(totals, shown=exchanges, complete=run.complete, unmet=run.query.filter.unmet)
     report_unnamed(run.query)
     if run.live is not None:
         run.live.report(totals.counts["exchanges"], exchanges)

@@ -20,7 +20,6 @@ from kdissect.stats.document import OfCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from datetime import datetime
     from typing import TextIO
 
     from kdissect.text.style import Style
@@ -126,14 +125,6 @@ def number(value: int | None) -> str:
 def seconds(value: float | None) -> str:
     """A duration."""
     return ABSENT if value is None else duration(round(value * 1e9))
-
-
-def between(first: datetime, last: datetime, digits: int = 6) -> str:
-    """``2026-11-21 12:56:38.528 to 12:57:34.775 UTC``: the second date only if it differs."""
-    shown = "%H:%M:%S.%f" if first.date() == last.date() else "%Y-%m-%d %H:%M:%S.%f"
-    rest = 6 - digits
-    first_text, last_text = f"{first:%Y-%m-%d %H:%M:%S.%f}", f"{last:{shown}}"
-    return f"{first_text[: len(first_text) - rest]} to {last_text[: len(last_text) - rest]} UTC"
 
 
 def fitting(views: Sequence[View], cells: Sequence[Sequence[str]], width: int | None) -> dict[int, int]:

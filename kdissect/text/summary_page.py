@@ -7,14 +7,26 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import STDIN
-from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, nonzero, size, span, topic_label
+from kdissect.phrases import (
+    ABSENT,
+    absent,
+    bar,
+    between,
+    duration,
+    listed,
+    many,
+    nonzero,
+    size,
+    span,
+    topic_label,
+)
 from kdissect.stats.document import LoadRow
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
-from kdissect.text.page import PageSection, View, between, number, seconds, table
+from kdissect.text.page import PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

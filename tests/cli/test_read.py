@@ -373,6 +373,31 @@ def test_checksums_are_verified_on_request(tmp_path: Path, capsys: pytest.Captur
     assert line.endswith("! crc_mismatch")
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(
+    ("options", "says_when"),
+    [
+        (("--since", "10:00"), True),
+        (("--until", "09:00", "--client", "web-shop"), True),
+        (("--since", "2026-11-22"), True),
+        (("--since", "09:25:30", "--until", "09:25:31"), True),
+        (("--since", "09:25:38", "--client", "web-shop"), False),
+        (("--client", "nobody"), False),
+    ],
+)
+@pytest.mark.usefixtures("with_core_and_without")
+def test_a_time_range_outside_the_capture(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], jobs: str, says_when: bool
+) -> None:
+    for command in ("read", "records", "summary"):
+        done = run(capsys, command, "-j", jobs, *options, "samples/quickstart.pcap")
+        assert done.status == OK
+        assert done.err.startswith("kdissect: no match in 75 exchanges")
+        first, last = ("31.737", "39.623") if command == "records" else ("31.735", "39.325")
+        when = f"the capture has exchanges from 2026-11-21 09:25:{first} to 09:25:{last} UTC"
+        assert (when in done.err) is says_when
+
+
 # Order and headings
 
 
