@@ -116,7 +116,7 @@ class LiveSummary:
         from kdissect.text.overview import overview
 
         yield overview(summary, columns, is_recorded=self._is_recorded)
-        shown = replace(viewed(summary, None), brokers=[], clients=[], slowest=[])
+        shown = replace(viewed(summary), brokers=[], clients=[], slowest=[])
         for section in summary_page.sections(shown, limit=ROWS):
             if section.left_out:
                 more = f"{section.title} (first {ROWS} of {ROWS + section.left_out:,})"

@@ -21,7 +21,9 @@ from kdissect.cli.options import (
 )
 from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.cli.terminal import output, style_of, wide_option, width
+from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
+from kdissect.stats.grouped import columns_of
 from kdissect.stats.traffic import BY
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ EXAMPLES = """\b
 Examples:
   kdissect summary capture.pcap
   kdissect summary --by topic --order-by bytes --max-rows 50 *.pcapng.gz
+  kdissect summary --by client,topic capture.pcap
   kdissect summary --by client --interval 10s --api Produce capture.pcap
   kdissect summary --versions --fail capture.pcap   exit status 1 if an upgrade would break a client
   kdissect summary --fail-on error capture.pcap     exit status 1 if a finding is an error
@@ -46,6 +49,20 @@ Percentiles are of service times: latency minus the time spent queued behind ear
 connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
 service times. The table "Waits and delays" shows the rest. Details: docs/columns.md.
 """
+
+
+def _to_columns(text: str) -> tuple[str, ...]:
+    """Comma-separated names of columns, as for ``spark report --by``.
+
+    Raises:
+        click.BadParameter: there is no such column.
+    """
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    for name in names:
+        if name not in BY:
+            hint = did_you_mean(name, BY)
+            raise click.BadParameter(f'cannot group by "{name}"{hint}; known: {", ".join(BY)}')
+    return names
 
 
 def _to_interval(text: str) -> int:
@@ -65,7 +82,15 @@ def _to_interval(text: str) -> int:
 @preference_option
 @names_option()
 @filter_options
-@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show only one table: {', '.join(BY)}.")
+@click.option(
+    "--by",
+    "columns",
+    type=_to_columns,
+    multiple=True,
+    metavar="COLUMN,...",
+    help=f"Show only one table, by one column or several: {', '.join(BY)}. Rows count records if there is a "
+    "topic, otherwise exchanges.",
+)
 @click.option(
     "--order-by",
     "order",
@@ -123,7 +148,7 @@ def _to_interval(text: str) -> int:
 @wide_option
 @color_option
 def summary(
-    by: str | None,
+    columns: tuple[tuple[str, ...], ...],
     order: str | None,
     max_rows: int | None,
     interval_ns: int | None,
@@ -156,11 +181,16 @@ def summary(
             raise click.UsageError("--list needs --findings")
         _list_rules(color, as_json=as_json)
         return
+    grouped = columns_of([name for names in columns for name in names])
+    by = grouped[0] if len(grouped) == 1 else None
+    if len(grouped) > 1 and (interval_ns or sketches is not None):
+        raise click.UsageError("--interval and --sketches can be used with only one column of --by")
     query = take_query(options)
-    shows_overview = by is None and not parts and not as_json
+    shows_overview = not grouped and not parts and not as_json
     summarizer = Summarizer(
         query.limits,
         by=frozenset({by} if by else ()),
+        grouped=grouped if by is None else (),
         parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
         interval_ns=interval_ns or 0,
     )
@@ -174,15 +204,15 @@ def summary(
         totals = run.totals
         check = totals.check_document(observer)
         summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
-        document = ordered(viewed(summary, by, parts), order)
+        document = ordered(viewed(summary, grouped, parts), order)
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))
         else:
-            columns = width(run.out)
+            room = width(run.out)
             first = (
-                overview(summary, columns)
+                overview(summary, room)
                 if shows_overview
-                else verdicts(summary, columns, shows_reason=FINDINGS not in parts)
+                else verdicts(summary, room, shows_reason=FINDINGS not in parts)
             )
             tables = summary_page.sections(
                 document,
@@ -192,7 +222,7 @@ def summary(
                 interval_ns=interval_ns or 0,
                 by=by,
             )
-            page.write(run.out, (first, *tables), width=columns, style=style_of(run.out, color))
+            page.write(run.out, (first, *tables), width=room, style=style_of(run.out, color))
         if sketches is not None:
             _sketch(sketches, summarizer, by)
     report(run, run.shown)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _UNBOUNDED = 10_000  # columns where nothing is truncated
 _GAP = 2  # between columns
+_NAME = 24  # columns of a name that must be shown, before there is room for columns that need not
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,10 @@ def fitting(views: Sequence[View], cells: Sequence[Sequence[str]], width: int | 
         minimal[index] = min(usual[index], smallest)
     if width is None:
         return usual
-    widths = {index: minimal[index] for index, view in enumerate(views) if view.keep}
+    kept = [index for index, view in enumerate(views) if view.keep]
+    widths = {index: max(minimal[index], min(usual[index], _NAME)) for index in kept}
+    if sum(columns + _GAP for columns in widths.values()) > width + _GAP:
+        widths = {index: minimal[index] for index in kept}
     room = width + _GAP - sum(columns + _GAP for columns in widths.values())
     for index, columns in minimal.items():
         if index not in widths and columns + _GAP <= room:

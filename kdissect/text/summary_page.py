@@ -20,7 +20,7 @@ from kdissect.phrases import (
     span,
     topic_label,
 )
-from kdissect.stats.document import LoadRow
+from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import ranked, share_amount
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kdissect.stats.document import ErrorRow, FindingRow, LagRow, RuleRow, VersionsPart
     from kdissect.stats.summarizer import Summarizer
     from kdissect.stats.traffic import ClientOfCluster
+
+    Grouped = ExchangesByRow | RecordsByRow
 
 
 def sections(
@@ -69,6 +71,10 @@ def sections(
         ("Partitions", _PARTITIONS, summary.partitions),
         ("Groups", _GROUPS, summary.groups),
         ("Connections", _CONNECTIONS, summary.connections),
+        *(
+            (_grouped_title(rows), _grouped_views(rows, views), rows)
+            for rows, views in ((summary.exchanges_by, _LOAD), (summary.records_by, _RECORDS))
+        ),
         (over_time, intervals, summary.intervals),
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _error_views(failed), failed),
@@ -77,7 +83,7 @@ def sections(
     ):
         if rows:
             notes: tuple[str, ...] = _NOTES.get(title, ())
-            if title in _RANKED:
+            if title in _RANKED or isinstance(rows[0], ExchangesByRow | RecordsByRow):
                 views, more = ranked_views(views, rows, order)
                 notes += more
             yield table(title, views, rows, limit=limit, notes=notes)
@@ -174,6 +180,37 @@ def ranked_views(
     return (*rest[:place], *first, *rest[place:]), notes
 
 
+_TITLES = {
+    "api": "APIs",
+    "client": "clients",
+    "broker": "brokers",
+    "topic": "topics",
+    "partition": "partitions",
+    "group": "groups",
+    "connection": "connections",
+}
+
+
+def _grouped_title(rows: Sequence[Grouped] | None) -> str:
+    """The title of a table by several columns: ``Clients, topics``."""
+    title = ", ".join(_TITLES[name] for name in (rows[0].by if rows else ()))
+    return title[:1].upper() + title[1:]
+
+
+def _grouped_views(rows: Sequence[Grouped] | None, views: tuple[View, ...]) -> tuple[View, ...]:
+    """The columns of a table by several columns, and others."""
+
+    def view(name: str) -> View:
+        def cell(row: Grouped) -> str:
+            value = row.by[name]
+            return absent(topic_label(value) if isinstance(value, str) else value)
+
+        is_number = name == "partition"
+        return View(name.upper(), cell, right=is_number, keep=True, shrinks=not is_number)
+
+    return (*map(view, rows[0].by if rows else ()), *views)
+
+
 def capture(row: document.CaptureRow) -> PageSection:
     """What was read, in a few lines."""
     protocols = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
@@ -231,6 +268,11 @@ def _bytes(per_second: float | None) -> str:
 def _per_batch(row: document.RecordsRow) -> str:
     records, batches = row.produced_records, row.produced_batches
     return ABSENT if not records or not batches else f"{records / batches:,.1f}"
+
+
+def _batch_size(row: document.RecordsRow) -> str:
+    batches = row.produced_batches
+    return ABSENT if not batches else size(round(row.produced_bytes / batches))
 
 
 def _throttle(time_ms: int | None) -> str:
@@ -338,6 +380,7 @@ _VOLUME = (
     View("BYTES IN", lambda row: size(row.produced_bytes), right=True, keep=True),
     View("BYTES IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
     View("RECORDS/BATCH", lambda row: _per_batch(row), right=True),
+    View("BYTES/BATCH", lambda row: _batch_size(row), right=True),
     View("UNKNOWN RECORDS", lambda row: nonzero(row.unknown_records or 0), right=True, is_rare=True),
     View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
     View("BYTES OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
@@ -351,14 +394,17 @@ _VOLUME = (
     ),
     View("ERRORS", lambda row: nonzero(sum(row.errors.values())), right=True, keep=True),
 )
+_RECORDS = (
+    *_VOLUME,
+    View("N", lambda row: nonzero(row.produce_service_us.count), right=True),
+    View("P95", lambda row: us(row.produce_service_us.p95), right=True),
+)
 _TOPICS = (
     View("TOPIC", lambda row: topic_label(row.topic), keep=True, shrinks=True),
     View("PARTITIONS", lambda row: f"{row.partitions:,}", right=True),
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
-    *_VOLUME,
-    View("N", lambda row: nonzero(row.produce_service_us.count), right=True),
-    View("P95", lambda row: us(row.produce_service_us.p95), right=True),
+    *_RECORDS,
 )
 _PARTITIONS = (
     View("PARTITION", _partition, keep=True, shrinks=True),

@@ -88,7 +88,7 @@ def test_the_number_that_ranks_is_shown_with_shares(title: str, order: str | Non
 
 
 def test_bars_show_how_service_times_are_distributed() -> None:
-    page = list(sections(viewed(summary(), "api"), limit=None, has_histogram=True))
+    page = list(sections(viewed(summary(), ["api"]), limit=None, has_histogram=True))
     bars = next(section for section in page if section.title == "Distribution of service times")
     rows = {row[0]: row[1:] for row in bars.rows}
     apis = {row.api: row for row in summary().apis or () if row.service_us.count}

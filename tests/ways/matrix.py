@@ -114,6 +114,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "summary": (
         *("", "--json", f"--json {_ALL_PARTS}", *_PARTS, "--json --api Fetch", "--json --by partition"),
         *("--by topic", "--by connection --interval 1s", "--json --by client --interval 1s"),
+        *("--by client,topic", "--json --by api,group"),
         "--sketches sketches.jsonl",
     ),
     "story": (
