@@ -45,9 +45,9 @@ Examples:
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
-Percentiles are of service times: latency minus the time spent queued behind earlier requests on the
-connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
-service times. The table "Waits and delays" shows the rest. Details: docs/columns.md.
+Percentiles are of service times: how long the broker worked on a request. N is their number. The table
+"Waits and delays" has the rest of the latency: requests wait behind earlier ones on their connection, for a
+quota, for a retransmission, or for new records and group members. Details: docs/columns.md.
 """
 
 

@@ -145,9 +145,9 @@ def fitting(views: Sequence[View], cells: Sequence[Sequence[str]], width: int | 
         return usual
     kept = [index for index, view in enumerate(views) if view.keep]
     widths = {index: max(minimal[index], min(usual[index], _NAME)) for index in kept}
-    if sum(columns + _GAP for columns in widths.values()) > width + _GAP:
-        widths = {index: minimal[index] for index in kept}
     room = width + _GAP - sum(columns + _GAP for columns in widths.values())
+    if room < 0:  # only these, with all the room there is
+        widths = {index: minimal[index] for index in kept}
     for index, columns in minimal.items():
         if index not in widths and columns + _GAP <= room:
             widths[index] = columns

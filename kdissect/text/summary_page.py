@@ -79,7 +79,7 @@ def sections(
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _error_views(failed), failed),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
-        ("Waits and delays", _WAITS, summary.waits),
+        ("Waits and delays", _WAITS, [row for row in summary.waits or () if _tells(row)]),
     ):
         if rows:
             notes: tuple[str, ...] = _NOTES.get(title, ())
@@ -116,20 +116,17 @@ def sections(
 
 
 _NOTES = {
-    "APIs": (
-        (
-            "percentiles are of N service times: latency without waits, throttling, retransmissions and "
-            "queueing behind earlier requests; TOTAL: what clients waited, from the first byte of a request "
-            "to the last of its response"
-        ),
-    ),
+    "APIs": ("percentiles are of N service times: how long the broker worked on a request",),
     "Unanswered": (
         "all: kdissect read -Y 'outcome == \"unanswered\"' FILE",
         "details: kdissect read -V --exchange ID FILE",
     ),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits and delays": (
-        "latency that is not service time; UNKNOWN: exchanges that may have waited or been delayed",
+        (
+            "latency that is not service time; UNKNOWN: exchanges where the capture does not tell, for example "
+            "because it begins after their connection"
+        ),
     ),
 }
 """What to know about a table."""
@@ -295,14 +292,15 @@ def _spread(name: str) -> tuple[View, ...]:
     )
 
 
+_TOTAL = "TOTAL: what clients waited, including long polls, throttling and queueing"
 _LOAD = (
     View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True, keep=True),
     View("RATE/s", lambda row: rate(row.per_second), right=True),
     View("REQUESTS", lambda row: size(row.request_bytes), right=True),
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
     *_spread("service_us"),
-    View("TOTAL P50", lambda row: us(row.total_us.p50), right=True),
-    View("TOTAL P99", lambda row: us(row.total_us.p99), right=True),
+    View("TOTAL P50", lambda row: us(row.total_us.p50), right=True, note=_TOTAL),
+    View("TOTAL P99", lambda row: us(row.total_us.p99), right=True, note=_TOTAL),
     View("ERRORS", lambda row: nonzero(row.errors), right=True, keep=True),
     View("UNANSWERED", lambda row: nonzero(row.no_answer), right=True, keep=True),
     View(
@@ -456,6 +454,13 @@ _SLOWEST = (
     View("EXCHANGE", lambda row: row.exchange, keep=True),
 )
 _WAITED_FOR = {"queued": "previous response", "throttled": "quota", "network": "retransmission"}
+
+
+def _tells(row: document.WaitRow) -> bool:
+    """Whether there is more to say of a delay than how often it is unknown."""
+    return bool(row.us.count) or row.kind not in _WAITED_FOR
+
+
 _WAITS = (
     View("CAUSE", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
     View("TOTAL", lambda row: us(row.total_us or None), right=True, keep=True),

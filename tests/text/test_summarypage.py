@@ -44,7 +44,7 @@ def test_waits_say_what_for_and_how_long() -> None:
     )
     names = [view.heading for view in waits.views]
     rows = {row[0]: dict(zip(names, row, strict=True)) for row in waits.rows}
-    assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response", "quota"}
+    assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response"}  # a quota is only unknown
     assert (rows["Fetch"]["N"], rows["Fetch"]["UNKNOWN"]) == ("5", "4")
 
 
