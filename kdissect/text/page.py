@@ -40,7 +40,7 @@ class View:
         shrinks: whether a page cuts its cells if the terminal is too narrow; other columns are never cut.
         is_rare: whether the column is left out of a table in which all its cells would be absent.
         width: in terminal columns; on a page the minimum of a column that shrinks.
-        note: what to know about the column; a line above the table if the column is shown.
+        note: what to know about the column; a line above the first table that shows the column.
     """
 
     heading: str
@@ -196,6 +196,7 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, st
     )
     is_first = True
     hidden: list[tuple[str, int]] = []
+    explained: set[str] = set()
     for section in sections:
         if not is_first:
             console.print()
@@ -207,8 +208,9 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, st
         fits = fitting(section.views, cells, width) if cells else {}
         if cells and len(fits) < len(section.views):
             hidden.append((section.title, len(section.views) - len(fits)))
-        of_columns = dict.fromkeys(section.views[index].note for index in fits if section.views[index].note)
-        notes = (*section.notes, *of_columns)
+        of_columns = dict.fromkeys(section.views[index].note for index in fits)
+        notes = (*section.notes, *(note for note in of_columns if note and note not in explained))
+        explained |= of_columns.keys()
         looks = section.styles or ["faint" if section.is_dim else ""] * len(notes)
         for note, look in zip(notes, looks, strict=True):
             for line in wrapped(style.named(printable(note)), width, "  " if note.startswith("- ") else ""):

@@ -124,8 +124,8 @@ _NOTES = {
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits and delays": (
         (
-            "latency that is not service time; UNKNOWN: exchanges where the capture does not tell, for example "
-            "because it begins after their connection"
+            "latency that is not service time; UNKNOWN: exchanges where the capture does not tell, for "
+            "example because it begins after their connection"
         ),
     ),
 }
