@@ -32,8 +32,9 @@ COMMON = {
         "--output",
         "story": "-d --api --error --since --until --where --json --diagram --mermaid -t --limits",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
-        "--versions --json",
+        "--versions --json --wide",
         "check": "-d --port --json --max-rows --fail",
+        "sql": "-d --topic --client --where --json --csv --max-rows --wide",
         "export": "-d --topic --where --since --output --format --tables --records --bodies --overwrite "
         "--jobs",
         "spark decode": "-d --topic --where --output --format --tables --records --strategy --master "

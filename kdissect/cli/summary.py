@@ -14,6 +14,7 @@ from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import (
     at_least,
     color_option,
+    complete_words,
     filter_options,
     input_options,
     names_option,
@@ -87,6 +88,7 @@ def _to_interval(text: str) -> int:
     "columns",
     type=_to_columns,
     multiple=True,
+    shell_complete=complete_words(lambda: BY),
     metavar="COLUMN,...",
     help=f"Show only one table, by one column or several: {', '.join(BY)}. Rows count records if there is a "
     "topic, otherwise exchanges.",
