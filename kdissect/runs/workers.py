@@ -97,6 +97,7 @@ class Workers:
         self._interrupt = _Interrupt()
         self._totals = Totals(Counter(), Counter(), [], [], run.source.sources, None, unreadable=False)
         self._noticed: list[tuple[int, str]] = []
+        self._bytes_total = 0  # in all passes
         self._bytes_read = 0
         self._census: Census | None = None  # of all packets, at the end
         self.parts: list[Any] = []
@@ -187,6 +188,7 @@ class Workers:
         query, jobs = self._query, self._jobs
         assert self._progress is not None
         assert isinstance(run.source, Capture)
+        self._bytes_total = passes * (run.source.bytes_total or 0)
         broadcast = Broadcast(jobs, divides=not query.options.numbers_streams)
 
         def own(index: int, outbox: Outbox, inbox: Inbox) -> None:
@@ -296,6 +298,7 @@ class Workers:
             elif isinstance(message, Progress):
                 self._bytes_read = message.bytes_read
             elif isinstance(message, ReaderEnd):
+                self._bytes_read = max(self._bytes_read, self._bytes_total)
                 totals = self._totals
                 totals.warnings, totals.sources, totals.fault = (
                     message.warnings,
