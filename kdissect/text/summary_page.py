@@ -79,7 +79,7 @@ def sections(
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _error_views(failed), failed),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
-        ("Waits and delays", _WAITS, [row for row in summary.waits or () if _tells(row)]),
+        ("Waits and delays", _WAITS, [row for row in summary.waits or () if _is_known(row)]),
     ):
         if rows:
             notes: tuple[str, ...] = _NOTES.get(title, ())
@@ -456,7 +456,7 @@ _SLOWEST = (
 _WAITED_FOR = {"queued": "previous response", "throttled": "quota", "network": "retransmission"}
 
 
-def _tells(row: document.WaitRow) -> bool:
+def _is_known(row: document.WaitRow) -> bool:
     """Whether there is more to say of a delay than how often it is unknown."""
     return bool(row.us.count) or row.kind not in _WAITED_FOR
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Asking = Callable[..., Run]
+    RunSql = Callable[..., Run]
 
 QUICKSTART, BASICS = "samples/quickstart.pcap", "samples/kafka-4-basics.pcap"
 COUNTED = "select api, count(*) n from exchanges group by all order by n desc, api limit 3"
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
+def run_sql(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSql:
     """Run queries; nothing is left behind."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
@@ -40,18 +40,18 @@ def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_rows_are_those_of_read(ask: Asking, capsys: pytest.CaptureFixture[str], jobs: str) -> None:
+def test_rows_are_those_of_read(run_sql: RunSql, capsys: pytest.CaptureFixture[str], jobs: str) -> None:
     by_read = [
         json.loads(line) for line in run(capsys, "read", "--json", "--names", "whole", QUICKSTART).lines
     ]
     query = "from exchanges select connection, number, api, latency_us, topics order by all"
-    rows = [json.loads(line) for line in ask("--json", "-j", jobs, QUICKSTART, query).lines]
+    rows = [json.loads(line) for line in run_sql("--json", "-j", jobs, QUICKSTART, query).lines]
     keys = list(rows[0])
     assert sorted(map(str, rows)) == sorted(str({key: each[key] for key in keys}) for each in by_read)
 
 
-def test_several_captures_as_a_page_and_as_csv(ask: Asking) -> None:
-    done = ask(QUICKSTART, BASICS, COUNTED)
+def test_several_captures_as_a_page_and_as_csv(run_sql: RunSql) -> None:
+    done = run_sql(QUICKSTART, BASICS, COUNTED)
     assert (done.status, done.err) == (OK, "")
     assert [line.split() for line in done.lines] == [
         ["api", "n"],
@@ -59,17 +59,17 @@ def test_several_captures_as_a_page_and_as_csv(ask: Asking) -> None:
         ["ApiVersions", "60"],
         ["Produce", "27"],
     ]
-    table = list(csv.reader(io.StringIO(ask("--csv", QUICKSTART, BASICS, COUNTED).out)))
+    table = list(csv.reader(io.StringIO(run_sql("--csv", QUICKSTART, BASICS, COUNTED).out)))
     assert table[:2] == [["api", "n"], ["Metadata", "61"]]
 
 
-def test_filters_and_records(ask: Asking) -> None:
+def test_filters_and_records(run_sql: RunSql) -> None:
     query = "from records select topic, count(*) n where topic is not null group by all"
-    done = ask("--json", "--api", "Produce", "--client", "billing", QUICKSTART, query)
+    done = run_sql("--json", "--api", "Produce", "--client", "billing", QUICKSTART, query)
     assert [json.loads(line) for line in done.lines] == [{"topic": "payments", "n": 1}]
 
 
-def test_bodies_only_if_the_query_is_about_them(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_only_if_the_query_is_about_them(run_sql: RunSql, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = []
     written = sql.write_tables
 
@@ -80,9 +80,9 @@ def test_bodies_only_if_the_query_is_about_them(ask: Asking, monkeypatch: pytest
     monkeypatch.setattr(sql, "write_tables", watched)
     count = "select count(*) filter (where {} is not null) n from exchanges"
     for column in ("latency_us", "request", "response"):
-        (line,) = ask("--json", "--api", "Metadata", QUICKSTART, count.format(column)).lines
+        (line,) = run_sql("--json", "--api", "Metadata", QUICKSTART, count.format(column)).lines
         assert json.loads(line) == {"n": 13 if column == "request" else 12}  # one was not answered
-    ask(QUICKSTART, "from (select * from exchanges) limit 1")
+    run_sql(QUICKSTART, "from (select * from exchanges) limit 1")
     assert bodies == [("none", ("exchanges",)), *[("both", ("exchanges",))] * 3]
 
 
@@ -94,33 +94,33 @@ def test_bodies_only_if_the_query_is_about_them(ask: Asking, monkeypatch: pytest
         ("selec", "syntax error"),
     ],
 )
-def test_mistakes_are_found_before_reading(
-    ask: Asking, monkeypatch: pytest.MonkeyPatch, query: str, text: str
+def test_mistakes_are_reported_before_reading(
+    run_sql: RunSql, monkeypatch: pytest.MonkeyPatch, query: str, text: str
 ) -> None:
     monkeypatch.setattr(sql, "write_tables", None)
-    done = ask(QUICKSTART, query)
+    done = run_sql(QUICKSTART, query)
     assert (done.status, done.out) == (USAGE, "")
     assert text in done.err
     assert done.err.count("\n") == 1
 
 
-def test_a_query_without_a_capture_and_a_capture_without_a_query(ask: Asking) -> None:
-    assert "no input" in ask(COUNTED).err or "FILE" in ask(COUNTED).err
-    done = ask(QUICKSTART)
+def test_a_query_without_a_capture_and_a_capture_without_a_query(run_sql: RunSql) -> None:
+    assert "FILE" in run_sql(COUNTED).err
+    done = run_sql(QUICKSTART)
     assert done.status == USAGE
     assert f'the last argument is the query: kdissect sql {QUICKSTART} "select ..."' in done.err
-    done = ask(QUICKSTART, "nowhere.pcap", COUNTED)
+    done = run_sql(QUICKSTART, "nowhere.pcap", COUNTED)
     assert done.status == USAGE
     assert "nowhere.pcap: no such file" in done.err
     assert len(done.lines) == 4  # of the other capture
 
 
-def test_without_room(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room(run_sql: RunSql, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OutputError("cannot write part-0.parquet: No space left on device")
 
     monkeypatch.setattr(sql, "write_tables", full)
-    done = ask(QUICKSTART, COUNTED)
+    done = run_sql(QUICKSTART, COUNTED)
     assert done.err.endswith("No space left on device; TMPDIR names a directory with more room\n")
     assert done.status != OK
 
