@@ -45,6 +45,7 @@ class Options:
         end_to_end: determine when fetched records were produced.
         numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.
+        topic_ids: names of topic IDs that the user has given; they apply to the whole input.
         cluster: ID or name of the cluster of all brokers; None: it is learned, see exchanges/clusters.py.
         clusters: the same of brokers in some captures: patterns of their names, and clusters.
         names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
@@ -58,6 +59,7 @@ class Options:
     criteria: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: str | None = None
     exchanges: frozenset[tuple[str, int]] = frozenset()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
     clusters: tuple[tuple[str, str], ...] = ()
     names: str = WHOLE

@@ -8,6 +8,7 @@ from unicodedata import east_asian_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from typing import TextIO
 
 
@@ -59,6 +60,14 @@ def span(ns: int) -> str:
         if ns >= 2 * unit_ns:
             return f"{ns / unit_ns:,.1f} {unit}"
     return duration(ns)
+
+
+def between(first: datetime, last: datetime, digits: int = 6) -> str:
+    """``2026-11-21 12:56:38.528 to 12:57:34.775 UTC``: the second date only if it differs."""
+    shown = "%H:%M:%S.%f" if first.date() == last.date() else "%Y-%m-%d %H:%M:%S.%f"
+    rest = 6 - digits
+    first_text, last_text = f"{first:%Y-%m-%d %H:%M:%S.%f}", f"{last:{shown}}"
+    return f"{first_text[: len(first_text) - rest]} to {last_text[: len(last_text) - rest]} UTC"
 
 
 class TopicId(str):

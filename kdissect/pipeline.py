@@ -229,7 +229,10 @@ class Dissection:
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
-        self._resolver: TopicNameResolver[Exchange] = TopicNameResolver(limits, topic_refs, learned)
+        self._topic_ids = options.topic_ids
+        self._resolver: TopicNameResolver[Exchange] = TopicNameResolver(
+            limits, topic_refs, learned, options.topic_ids
+        )
         self._end_to_end: EndToEnd[Exchange] | None = (
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
         )
@@ -343,6 +346,8 @@ class Dissection:
         messages cannot contain such facts and are skipped after their first bytes.
         """
         learners = [learn]
+        for topic_id, name in self._topic_ids.items():
+            facts.learn_topic(topic_id, name, 0)
         self._numbers = None
         connection_type = SkimmedConnection
         self._learning = facts

@@ -8,6 +8,7 @@ Of captures of Apache Kafka, which are the largest, the latter is compressed: zd
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,8 @@ def kept(path: Path) -> bytes:
 def output(capture: Path, options: list[str]) -> bytes:
     """What kdissect prints for it."""
     command = [sys.executable, "-m", "kdissect", "read", *options, str(capture)]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env=environment).stdout
 
 
 def main() -> None:

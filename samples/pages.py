@@ -57,6 +57,7 @@ COMMANDS = {
     "summary-by-api": f"summary --by api {_STORM}",
     "summary-by-topic": f"summary --by topic {_CLUSTER}",
     "summary-by-partition": f"summary --by partition --max-rows 5 {_CLUSTER}",
+    "summary-by-client-topic": f"summary --by client,topic {_CLUSTER}",
     "summary-by-group": f"summary --by group {_STORM}",
     "summary-by-connection": f"summary --by connection --max-rows 5 {_CLUSTER}",
     "summary-interval": f"summary --by client --interval 5s --max-rows 12 {_LAG}",

@@ -20,7 +20,7 @@ COMMAND_LINES = (
     "records", "records -V", "records -x", "records --json", "records --csv", "records --unique",
     "records -o OUT", "records -",
     "summary", "summary --interval 1s", *(f"summary {part}" for part in _PARTS),
-    *(f"summary --by {column}" for column in BY),
+    *(f"summary --by {column}" for column in (*BY, "client,topic", "api,group")),
     f"summary --json {' '.join(_PARTS)}", f"summary {' '.join(_PARTS)} -",
     *(f"story {kind}:*" for kind in ("group", "client", "txn", "topic")), "story record:t:0@0",
     "story client:* --json", "story client:* --diagram", "story client:* --mermaid",
@@ -35,6 +35,8 @@ COMMAND_LINES = (
 
 
 def commands_that_read() -> set[str]:
-    """Their names, as the help text lists them; those of Spark run elsewhere."""
-    others = {"spark", *SECTIONS["Reference"]}
+    """Their names, as the help text lists them. Those of Spark run elsewhere; ``sql`` queries what ``export``
+    writes.
+    """
+    others = {"spark", "sql", *SECTIONS["Reference"]}
     return {name for names in SECTIONS.values() for name in names} - others

@@ -36,6 +36,8 @@ _NEVER_SKIPPED_IN_CI = ("tools", "tshark", "core", *(["live", "spark"] if os.get
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 os.environ[CONFIG_VARIABLE] = os.devnull
 os.environ.pop(PROFILE_VARIABLE, None)
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it for child processes only
 
 settings.register_profile(
     "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

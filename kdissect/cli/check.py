@@ -10,7 +10,7 @@ from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
 from kdissect.cli.run import end, open_run, take_query
-from kdissect.cli.terminal import style_of, width
+from kdissect.cli.terminal import style_of, wide_option, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ it.
     help="Rows per list. [default: 20]",
 )
 @gate_options("the capture is not good")
+@wide_option
 @color_option
 def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
@@ -68,7 +69,7 @@ def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: 
     query = take_query(options)
     counts = HealthCounts(query.limits)
     observer = counts.connection_feed(query.limits)
-    with open_run(query, bar=lambda _: True, observer=observer) as run:
+    with open_run(query, observer=observer) as run:
         run.into(Tallies(counts, observer, query.demand()))
         rows = counts.findings.rows()
         document = run.totals.check_document(observer, health(rows, counts.load))

@@ -40,10 +40,10 @@ Examples:
 """
 
 VIEWS = (
-    View("COMMAND", itemgetter(0)),
-    View("OPTION", itemgetter(1)),
-    View("VALUE", itemgetter(2), shrinks=True),
-    View("FROM", itemgetter(3)),
+    View("COMMAND", itemgetter(0), keep=True),
+    View("OPTION", itemgetter(1), keep=True),
+    View("VALUE", itemgetter(2), shrinks=True, keep=True),
+    View("FROM", itemgetter(3), keep=True),
 )
 
 

@@ -96,7 +96,7 @@ def export(jobs: int | None, **options: Any) -> None:
     failures: list[str] = []
     while True:
         try:
-            result = _write(query, tables, job, jobs, failures, overwrite=overwrite, redo=redo)
+            result = write_tables(query, tables, job, jobs, failures, overwrite=overwrite, redo=redo)
             break
         except UnexpectedError as error:
             if len(query.paths) == 1 or is_pipe:  # a pipe can be read only once
@@ -123,7 +123,7 @@ def export(jobs: int | None, **options: Any) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-def _write(
+def write_tables(
     query: Query,
     tables: ExportOptions,
     description: Job,
@@ -169,11 +169,11 @@ def _write_missing(
     *,
     overwrite: bool,
 ) -> tuple[Run, Export, Records]:
-    """Write what a directory lacks; see ``_write``."""
+    """Write what a directory lacks; see ``write_tables``."""
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
     observes = jobs > 1 or needs_log(tables_of(tables))
-    with open_run(query, bar=lambda _: True, jobs=jobs, observer=log, analyzes=observes) as run:
+    with open_run(query, jobs=jobs, observer=log, analyzes=observes) as run:
         first_file = manifest.prepare(tables.directory, lacks, overwrite=overwrite)
         own = replace(tables, tables=tuple(lacks.tables))
         job = ExportJob(query.options, own, query.paths, run.first_ns, first_file=first_file)
@@ -215,7 +215,7 @@ def _find_failing_capture(query: Query, tables: ExportOptions, error: Unexpected
             single_query = replace(query, paths=(path,), no_progress=True)
             single_tables = replace(tables, directory=Path(directory))
             try:
-                result = _write(
+                result = write_tables(
                     single_query, single_tables, manifest.job_of([path], query.options, single_tables), 1
                 )
             except UnexpectedError as fault:

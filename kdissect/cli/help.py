@@ -33,10 +33,11 @@ COMMON = {
         "story": "-d --api --error --since --until --where --json --diagram --mermaid -t --limits",
         "trace": "-d --topic --client --since --until --where --output --max-size",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
-        "--versions --json",
+        "--versions --json --wide",
         "check": "-d --port --json --max-rows --fail",
         "report": "-d --topic --client --since --until --output --format --open",
         "plot": "-d --topic --client --since --until --output --width",
+        "sql": "-d --topic --client --where --json --csv --max-rows --wide",
         "export": "-d --topic --where --since --output --format --tables --records --bodies --overwrite "
         "--jobs",
         "spark decode": "-d --topic --where --output --format --tables --records --strategy --master "

@@ -116,8 +116,8 @@ class LiveSummary:
         from kdissect.text.overview import overview
 
         yield overview(summary, columns, is_recorded=self._is_recorded)
-        shown = replace(viewed(summary, None), brokers=[], clients=[], slowest=[])
-        for section in summary_page.sections(shown, limit=ROWS, narrow=True):
+        shown = replace(viewed(summary), brokers=[], clients=[], slowest=[])
+        for section in summary_page.sections(shown, limit=ROWS):
             if section.left_out:
                 more = f"{section.title} (first {ROWS} of {ROWS + section.left_out:,})"
                 yield section._replace(title=more, left_out=0)
@@ -324,7 +324,7 @@ press q.
     metavar="N",
     help="Worker processes; connections are divided among them. The output is the same, without a summary. "
     "Useful if one process cannot keep up and there are idle cores. Not with -q, -o, --top, --prometheus, "
-    "--summary or --tls-keylog; always 1 for -t d, -t dd, and lines on a terminal. [default: 1]",
+    "--summary or --tls-keylog; always 1 for -t d and -t dd. [default: 1]",
 )
 @click.option("-l", is_flag=True, expose_value=False, hidden=True, help="Always so; as in tshark -l.")
 @click.option("-P", "--lines", is_flag=True, help="With -o: show exchanges too.")
@@ -371,6 +371,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
                     count,
                 )
             report(run, run.shown)
+            output.report_hidden(run)
             end(run, "exchange")
             return
     tally_text = StringIO()
@@ -417,6 +418,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
     if export is not None:
         export.report()
     report(run, run.shown)
+    output.report_hidden(run)
     if monitor is None or not monitor.was_quit:
         end(run, "exchange")
 

@@ -172,6 +172,7 @@ COMMANDS = {
     "report": "Write a page for a ticket: verdicts, findings, charts and tables.",
     "plot": "Draw one chart: SVG, PNG or PDF.",
     "trace": "Write a trace for Perfetto: exchanges on a time line.",
+    "sql": "Query captures with SQL.",
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "explain": "Say what a number, name or line of a log means.",
@@ -182,7 +183,7 @@ COMMANDS = {
     "help": "Show all options and examples of a command.",
 }
 SECTIONS = {
-    "Captures": ("read", "records", "summary", "story", "check"),
+    "Captures": ("read", "records", "summary", "story", "check", "sql"),
     "Pictures": ("report", "plot", "trace"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import click
 
 _INPUT = (
-    "-r -d --port --cluster --names --tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow "
+    "-r -d --port --cluster --names --topic-ids "
+    "--tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow "
     "-D --master --remote --conf"
 )
 _FILTER = (
@@ -17,7 +18,7 @@ _FILTER = (
     "--grep --unique --count"
 )
 _OUTPUT = (
-    "-V -x --full --records --json --csv --fields --heading --order --quiet -t --color -w --mode "
+    "-V -x --full --records --json --csv --fields --heading --wide --order --quiet -t --color -w --mode "
     "--with-keys --decrypted --comments --wireshark-filter --check-crcs --template --schemas --output -b -a "
     "--format --compress --max-size --tables --bodies --rotate --partition-by --lines --summary --top "
     "--prometheus --prometheus-cert --prometheus-key --by --order-by --max-rows --interval "
@@ -53,5 +54,5 @@ def group_of(flag: str) -> str:
 
 def options_of(context: click.Context) -> list[click.Option]:
     """The options that a command passes on: not --help and the like, nor hidden ones."""
-    options = (each for each in context.command.params if isinstance(each, click.Option))
-    return [each for each in options if each.expose_value and not each.hidden]
+    options = [each for each in context.command.params if isinstance(each, click.Option) and not each.hidden]
+    return [each for each in options if group_of(flag_of(each)) != "Help"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -200,12 +201,65 @@ def to_cluster(text: str) -> tuple[str, str]:
     return pattern, name
 
 
+MAX_TOPIC_IDS = 1_000_000
+_ID = r"[A-Za-z0-9_-]{22}"
+_NAMED = (
+    re.compile(rf"\s*Topic:\s*(?P<name>\S+)\s+TopicId:\s*(?P<id>{_ID})\s"),  # kafka-topics --describe
+    re.compile(rf"\s*(?P<id>{_ID})[\s=]+(?P<name>\S+)\s*$"),
+)
+_UNNAMED = re.compile(r"\s*(Topic:.*)?$")  # kafka-topics describes each partition too
+_KEYS = ("topic_id", "topic"), ("id", "name")
+
+
+def to_topic_ids(text: str) -> dict[str, str]:
+    """A file -> names of topics by ID.
+
+    Raises:
+        click.BadParameter: it cannot be read, or a line has another form.
+    """
+    names: dict[str, str] = {}
+    try:
+        with Path(text).open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                pair = _named_id(line)
+                if pair is not None:
+                    names[pair[0]] = pair[1]
+                    if len(names) > MAX_TOPIC_IDS:
+                        raise click.BadParameter(f"{text} has more than {MAX_TOPIC_IDS:,} topic IDs")
+                elif _UNNAMED.match(line) is None:
+                    place = f"{text}, line {number}"
+                    raise click.BadParameter(
+                        f"{place} has no topic ID and name; use the output of kafka-topics --describe, lines "
+                        'such as "MLkU0WJWS8akR3iv0xUxVg orders", or JSON lines with topic_id and topic'
+                    )
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {text}: {error.strerror or error}") from None
+    if not names:
+        raise click.BadParameter(f"{text} has no topic IDs; kafka-topics prints them since Kafka 2.8")
+    return names
+
+
+def _named_id(line: str) -> tuple[str, str] | None:
+    """The ID and the name in a line."""
+    if line.lstrip().startswith("{"):
+        with suppress(ValueError):
+            row = json.loads(line)
+            for id_key, name_key in _KEYS:
+                topic_id, name = row.get(id_key), row.get(name_key)
+                if isinstance(topic_id, str) and re.fullmatch(_ID, topic_id) and isinstance(name, str):
+                    return topic_id, name
+        return None
+    match = next(filter(None, (form.match(line) for form in _NAMED)), None)
+    return None if match is None else (match["id"], match["name"])
+
+
 def take_options(options: dict[str, Any]) -> Options:
     """Remove the options below from a command's options and return their values, except ``--names``."""
     return Options(
         limits=options.pop("limits", DEFAULT),
         ports=frozenset().union(*options.pop("ports")),
         kafka_ports=frozenset().union(*options.pop("decode_as")),
+        topic_ids={each: name for names in options.pop("topic_ids", ()) for each, name in names.items()},
         **clusters_of(options.pop("clusters", ())),
         show_secrets=options.pop("show_secrets"),
         key_logs=key_logs((*options.pop("tls_keylog", ()), *options.pop("preferences", ()))),
@@ -361,6 +415,15 @@ _traffic_options = combine(
         shell_complete=complete_files,
         help="Decrypt TLS with this key log (SSLKEYLOGFILE format), or with all key logs in this "
         "directory. TLS secrets in a pcapng file are used even without this option.",
+    ),
+    click.option(
+        "--topic-ids",
+        multiple=True,
+        type=to_topic_ids,
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Names of topic IDs that the traffic does not have: the output of kafka-topics --describe, "
+        "lines with an ID and a name, or the table topic_ids of an earlier export.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
     click.option(

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from kdissect.cli.options import color_option, combine, complete_columns, csv_option
-from kdissect.cli.terminal import style_of, width
-from kdissect.phrases import json_writer
+from kdissect.cli.terminal import style_of, warn, wide_option, width
+from kdissect.phrases import json_writer, many
 from kdissect.sinks.lines import Count, Lines
 from kdissect.sinks.rows import Rows
 from kdissect.sinks.sink import Each
 from kdissect.text.style import FORMATS, Times
-from kdissect.text.table import ExchangeTable, is_narrow
+from kdissect.text.table import ExchangeTable, hidden_columns, is_narrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
     from kdissect.model import Exchange
-    from kdissect.runs.run import Query
+    from kdissect.runs.run import Query, Run
     from kdissect.sinks.sink import Demand
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener
@@ -35,7 +36,7 @@ times_option = click.option(
     "-t",
     "times",
     type=click.Choice(list(FORMATS)),
-    help=f"Time format; {_TIMES}. [default: ud; u for lines on a terminal]",
+    help=f"Time format; {_TIMES}. [default: u for lines, otherwise ud]",
 )
 
 fields_option = click.option(
@@ -51,9 +52,9 @@ fields_option = click.option(
 )
 
 heading_option = click.option(
-    "--heading",
-    is_flag=True,
-    help="Write a line with the column names first, even to a file or pipe.",
+    "--heading/--no-heading",
+    default=None,
+    help="Write a line with the column names first. [default: for lines on a terminal]",
 )
 
 output_options = combine(
@@ -77,6 +78,7 @@ output_options = combine(
     csv_option,
     fields_option,
     heading_option,
+    wide_option,
     click.option(
         "--wireshark-filter",
         "as_filter",
@@ -101,23 +103,36 @@ def check_exclusive(ways: Mapping[str, bool]) -> None:
         raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive")
 
 
-def time_formatter(out: TextIO, name: str | None, first_ns: int | None, *, is_tree: bool) -> Times:
-    """Return the time format of this name. None: no date in lines on a terminal, and only milliseconds on a
-    narrow one.
-    """
-    columns_of_terminal = None if is_tree else width(out)
-    default = "ud" if columns_of_terminal is None else "u"
+def time_formatter(out: TextIO, name: str | None, first_ns: int | None, *, is_table: bool) -> Times:
+    """Return the time format of this name. None: no date in lines. Narrow lines have only milliseconds."""
     return Times(
-        name or default,
+        name or ("u" if is_table else "ud"),
         first_ns=first_ns,
-        digits=3 if is_narrow(columns_of_terminal) else 6,
-        in_column=columns_of_terminal is not None,
+        digits=3 if is_table and is_narrow(width(out)) else 6,
+        in_column=is_table,
     )
 
 
-def are_rows_independent(out: TextIO | None, times: str | None, *, is_table: bool) -> bool:
+def are_rows_independent(out: TextIO | None, times: str | None) -> bool:
     """Whether each row can be written without the previous ones, so that several processes can write them."""
-    return out is not None and times not in ("d", "dd") and not (is_table and out.isatty())
+    return out is not None and times not in ("d", "dd")
+
+
+def has_heading(choice: bool | None, out: TextIO) -> bool:
+    """Whether lines have a heading: not in a pipe, where it would count as a line."""
+    return out.isatty() if choice is None else choice
+
+
+def check_heading(choice: bool | None, *, is_possible: bool) -> None:
+    """Raise a usage error if the output has no heading that can be chosen."""
+    if choice is not None and not is_possible:
+        raise click.UsageError("--heading and --no-heading are for lines and --fields")
+
+
+def report_hidden(columns: int) -> None:
+    """Report on stderr how many columns lines had no room for."""
+    if columns:
+        warn(f"{many(columns, 'column')} hidden; --wide shows all")
 
 
 class ExchangeOutput(NamedTuple):
@@ -130,7 +145,7 @@ class ExchangeOutput(NamedTuple):
     as_json: bool
     as_csv: bool
     fields: tuple[str, ...]
-    heading: bool
+    heading: bool | None
     as_filter: bool
     quiet: bool
     times: str | None
@@ -153,11 +168,16 @@ class ExchangeOutput(NamedTuple):
 
     def time_formatter(self, out: TextIO, first_ns: int | None) -> Times:
         """Return the time format."""
-        return time_formatter(out, self.times, first_ns, is_tree=self.tree or self.show_bytes)
+        return time_formatter(out, self.times, first_ns, is_table=self.is_table)
 
     def can_run_in_parallel(self, out: TextIO | None) -> bool:
         """Whether several processes can format the exchanges independently."""
-        return not self.quiet and are_rows_independent(out, self.times, is_table=self.is_table)
+        return not self.quiet and are_rows_independent(out, self.times)
+
+    def report_hidden(self, run: Run) -> None:
+        """Report on stderr how many columns were hidden, if there were lines."""
+        if self.is_table and run.shown:
+            report_hidden(hidden_columns(width(sys.stdout)))
 
     @property
     def is_table(self) -> bool:
@@ -228,7 +248,7 @@ class ExchangeOutput(NamedTuple):
         if self.fields:
             from kdissect.tables.lines import FieldLines
 
-            fields = FieldLines(out, columns, times.text if self.times else None, heading=self.heading)
+            fields = FieldLines(out, columns, times.text if self.times else None, heading=bool(self.heading))
             return Each(fields.feed, fields.close, **hooks)
         style = style_of(out, self.color)
         if self.tree or self.show_bytes:
@@ -245,8 +265,9 @@ class ExchangeOutput(NamedTuple):
                 opener=opener,
             )
             return Each(tree.feed, tree.close, divide=tree.divide, **hooks)
+        heading = has_heading(self.heading, out)
         table = ExchangeTable(
-            out, times, width=width(out), style=style, heading=self.heading, by_request=by_request
+            out, times, width=width(out), style=style, heading=heading, by_request=by_request
         )
         return Lines(table, demand, **hooks)
 
@@ -263,8 +284,8 @@ class ExchangeOutput(NamedTuple):
         check_exclusive({"--fields": bool(self.fields), "-V or -x": detail, "-q": self.quiet} | others)
         if self.fields:
             _columns(None, self.fields)  # fails here rather than while reading
-        if self.heading and not (self.is_table or (self.fields and not (self.as_json or self.as_csv))):
-            raise click.UsageError("--heading is for lines and --fields")
+        is_text = not (self.as_json or self.as_csv)
+        check_heading(self.heading, is_possible=self.is_table or bool(self.fields and is_text))
         if self.with_records and not (detail or self.as_json or self.as_csv):
             raise click.UsageError(
                 "--records needs -V, -x, --json or --csv; for one line per record: kdissect records"

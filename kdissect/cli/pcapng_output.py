@@ -25,7 +25,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.run import end, open_run, report
-from kdissect.cli.terminal import reading, warn
+from kdissect.cli.terminal import progress, warn
 from kdissect.files import replacing
 from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
@@ -161,7 +161,7 @@ def write(
             raise click.UsageError("--comments with several captures needs files")
         index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
         observer = CredentialObserver(query, index, of_tls)
-        with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:
+        with open_run(query, index=index, observer=observer) as run:
             file = stack.enter_context(_open_target(target, mode, run))
             comments = (
                 stack.enter_context(closing(Comments(is_copy=not rereadable))) if with_comments else None
@@ -290,7 +290,7 @@ def _copy(
     comments: Comments | None,
 ) -> int:
     try:
-        return _copy_packets(query, index, file, of_tls, secrets, sealed, comments, bar=target != STDOUT)
+        return _copy_packets(query, index, file, of_tls, secrets, sealed, comments)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
@@ -305,15 +305,14 @@ def _copy_packets(
     secrets: bytes,
     sealed: Collection[int],
     comments: Comments | None,
-    *,
-    bar: bool,
 ) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
     if secrets:
         writer.add_key_log(secrets)
     capture = index.kept_packets() or open_capture(*query.paths, limits=query.limits)
-    with capture, reading(capture, enabled=bar and not query.no_progress) as packets:
+    with capture, progress(capture.bytes_total, enabled=not query.no_progress) as watch:
+        packets = watch(capture.packet_blocks(), lambda: capture.bytes_read)
         selected = _decrypted(query, index, packets, sealed) if of_tls == DECRYPTED else None
         for packet in selected or index.select_packets(one_by_one(packets)):
             writer.write(packet, "" if comments is None else comments.of(packet))

@@ -28,7 +28,7 @@ Examples:
   kdissect plot errors --topic orders -o errors.png capture.pcap
   kdissect plot throughput --width 1200 -o throughput.pdf *.pcapng.gz
 
-The charts are those of kdissect report. Needs pip install 'kdissect[report]'.
+The charts are those of kdissect report. Needs the extra report.
 """
 
 

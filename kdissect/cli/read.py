@@ -50,8 +50,8 @@ Examples:
 Each line shows one exchange (a request and its response): time, client, broker, client ID, API and version,
 latency, a summary of its content, errors in the response, and anomalies after "!". Instead of a latency:
 "no response"; "pending" (still waiting when the capture ended); "incomplete" (the request did not end);
-"acks=0" (none expected); "orphan" (a response without a request). On a narrow terminal some columns are
-omitted; files and pipes get all of them.
+"acks=0" (none expected); "orphan" (a response without a request). On a narrow terminal, or with COLUMNS set,
+some columns are hidden; --wide shows all.
 """
 
 
@@ -102,13 +102,14 @@ omitted; files and pipes get all of them.
 @click.option(
     "--order",
     type=click.Choice([COMPLETION, TIME]),
-    help="completion: as responses arrive; time: as requests were sent. A row waits at most 1 s for "
-    "earlier requests; a row that comes too late for its place is marked late. "
-    f"[default: {TIME} when printing lines from files to a terminal; otherwise {COMPLETION}]",
+    default=COMPLETION,
+    show_default=True,
+    help="completion: as responses arrive; time: as requests were sent. With time, a row waits at most 1 s "
+    "for earlier requests; one that comes too late for its place is marked late.",
 )
 @jobs_option(
     "Also 1 by default with --tls-keylog and the native core. Always 1 for -w, -q, -t d, -t dd, --order "
-    "time, stdin, and lines on a terminal.",
+    "time, and stdin.",
     is_native=True,
 )
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
@@ -120,7 +121,7 @@ def read(
     with_comments: bool,
     mode: int | None,
     check_crcs: bool,
-    order: str | None,
+    order: str,
     flush: bool,
     jobs: int | None,
     **options: Any,
@@ -165,12 +166,9 @@ def read(
     jobs = processes(
         query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
-    with open_run(query, bar=lambda out: output.quiet or not out.isatty(), jobs=jobs) as run:
+    with open_run(query, bar=output.quiet, jobs=jobs) as run:
         times = output.time_formatter(run.out, run.first_ns)
-        # -t d counts from exchanges that are not shown, which are not sorted.
-        is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty) and jobs == 1
-        by_default = output.is_table and run.out.isatty() and is_sortable and not flush
-        by_request = order == TIME or (order is None and by_default)
+        by_request = order == TIME
         if by_request:
             run.dissection.watch_requests(ByRequest(query.limits))
         sink = output.sink(
@@ -184,6 +182,7 @@ def read(
         )
         run.into(sink, count, flush=flush)
     report(run, run.shown)
+    output.report_hidden(run)
     end(run, "exchange")
 
 

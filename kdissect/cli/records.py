@@ -27,14 +27,16 @@ from kdissect.cli.options import (
 from kdissect.cli.output_options import (
     are_rows_independent,
     check_exclusive,
+    check_heading,
     fields_option,
+    has_heading,
     heading_option,
     json_option,
     time_formatter,
     times_option,
 )
 from kdissect.cli.run import end, live_query, open_run, report, take_query
-from kdissect.cli.terminal import style_of, warn, width
+from kdissect.cli.terminal import style_of, warn, wide_option, width
 from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
@@ -177,6 +179,7 @@ empty or new.
 @csv_option
 @fields_option
 @heading_option
+@wide_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -194,7 +197,7 @@ empty or new.
 @mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show only a count of records.")
 @times_option
-@jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, stdin, and lines on a terminal.")
+@jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, and stdin.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @color_option
 def records(count: int | None, jobs: int | None, registry: str | None, **options: Any) -> None:
@@ -234,10 +237,10 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     run_context = (
         _open_interfaces(query, settings, output)
         if settings is not None
-        else open_run(query, bar=lambda out: output.is_silent or not out.isatty(), jobs=jobs)
+        else open_run(query, bar=output.is_silent, jobs=jobs)
     )
     with run_context as run:
-        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
+        times = time_formatter(run.out, output.times, run.first_ns, is_table=output.is_table)
         writer = _writer(output, run.page, times)
         flush = output.flush and jobs == 1
         by_batch = is_whole and not (count or flush)
@@ -296,7 +299,7 @@ class RecordOutput(NamedTuple):
     as_json: bool
     as_csv: bool
     fields: tuple[str, ...]
-    heading: bool
+    heading: bool | None
     template: str | None
     directory: str | None
     mode: int | None
@@ -329,7 +332,7 @@ class RecordOutput(NamedTuple):
     @property
     def can_run_in_parallel(self) -> bool:
         """Whether several processes can format the records independently."""
-        return not self.is_silent and are_rows_independent(sys.stdout, self.times, is_table=self.is_table)
+        return not self.is_silent and are_rows_independent(sys.stdout, self.times)
 
     def check(self) -> None:
         """Raise a usage error if options exclude each other."""
@@ -342,8 +345,8 @@ class RecordOutput(NamedTuple):
         }
         check_exclusive(tree | formats | others)
         check_exclusive({"--fields": bool(self.fields)} | tree | others)
-        if self.heading and not (self.is_table or (self.fields and not (self.as_json or self.as_csv))):
-            raise click.UsageError("--heading is for lines and --fields")
+        is_text = not (self.as_json or self.as_csv)
+        check_heading(self.heading, is_possible=self.is_table or bool(self.fields and is_text))
         if self.template is not None:
             Template(self.template, len)  # fails here rather than while reading
         if self.fields:
@@ -391,14 +394,15 @@ def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
     if output.template is not None:
         return Template(output.template, out.buffer.write, is_terminal=out.isatty())
     if output.fields:
-        return FieldLines(out, columns, times.text if output.times else None, heading=output.heading)
+        return FieldLines(out, columns, times.text if output.times else None, heading=bool(output.heading))
     style = style_of(out, output.color)
     if output.is_tree:
         from kdissect.text.tree import RecordTree
 
         dump_row = 0 if not output.show_bytes else 16 if (width(out) or 80) >= 80 else 8
         return RecordTree(out, times, style=style, full=output.full, width=width(out), dump_row=dump_row)
-    return RecordTable(out, times, width=width(out), style=style, heading=output.heading)
+    heading = has_heading(output.heading, out)
+    return RecordTable(out, times, width=width(out), style=style, heading=heading)
 
 
 def _report(source: Records, shown: int, *, complete: bool) -> None:

@@ -36,7 +36,7 @@ Examples:
   kdissect report --format json -o report.json capture.pcap
 
 The page is one file that needs no network, at most 3 MB: verdicts, findings, charts with one time axis,
-tables that can be sorted and filtered, and the quality of the capture. Needs pip install 'kdissect[report]'.
+tables that can be sorted and filtered, and the quality of the capture. Needs the extra report.
 """
 
 
@@ -136,7 +136,7 @@ def read_and_write(
     )
     with (
         _opened(output, mode or PRIVATE) as file,
-        open_run(query, bar=lambda _: True, jobs=processes(query, jobs), observer=observer) as run,
+        open_run(query, jobs=processes(query, jobs), observer=observer) as run,
     ):
         run.into(sink)
         totals = run.totals
@@ -173,7 +173,7 @@ def _evidence(query: Query, summary: Summary, topics: Mapping[str, tuple[str, in
         wanted = frozenset(map(to_exchange_id, ids))
         chosen = replace(query.options, exchanges=wanted, names=WINDOW, limits=limits)
         again = replace(query, options=chosen, filter=build(where=None))
-        with open_run(again, bar=lambda _: True) as run:
+        with open_run(again) as run:
             run.into(Each(keep), len(ids))
     return [rows[each] for each in ids if each in rows]
 

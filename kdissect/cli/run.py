@@ -1,7 +1,7 @@
 """Options of a command that reads captures -> a run, and a report on stderr.
 
 query = take_query(options)
-with open_run(query, bar=...) as run:
+with open_run(query) as run:
     run.into(sink)
 report(run, run.shown)
 end(run, "exchange")
@@ -29,7 +29,6 @@ from kdissect.cli.terminal import (
     check_stdin,
     output,
     progress,
-    reading,
     style_of,
     warn,
 )
@@ -44,10 +43,10 @@ from kdissect.tls import can_decrypt
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TextIO
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.ongoing import LiveSources
+    from kdissect.cli.terminal import Watch
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.options import Options
     from kdissect.query.filters import Filter
@@ -138,7 +137,7 @@ def report(run: Run, exchanges: int) -> None:
     totals = run.totals
     if totals.fault is not None:
         warn(f"warning: {totals.fault}; the rest was not read")
-    report_totals(totals, shown=exchanges, complete=run.complete, unmet=run.query.filter.missing_names)
+    report_totals(totals, shown=exchanges, complete=run.complete, unmet=run.query.filter.unmet)
     report_unnamed(run.query)
     if run.live is not None:
         run.live.report(totals.counts["exchanges"], exchanges)
@@ -190,7 +189,7 @@ EXPECTED = click.ClickException, click.exceptions.Exit, click.Abort
 def open_run(
     query: Query,
     *,
-    bar: Callable[[TextIO], bool],
+    bar: bool = True,
     jobs: int = 1,
     index: ConnectionIndex | None = None,
     observer: Survey | None = None,
@@ -200,22 +199,26 @@ def open_run(
 
     Args:
         query: what to read.
-        bar: decides from stdout whether stderr may show a progress bar.
+        bar: whether a terminal may show a progress bar, because nothing else is written meanwhile.
         jobs: number of processes that dissect.
         index: records the connection of each packet.
         observer: sees packets and connections.
         analyzes: whether it needs the connections.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
-        shows_bar = not query.no_progress and bar(out)
+        progress_bar = partial(progress, enabled=bar and not query.no_progress)
         if jobs > 1:
             from kdissect.runs.workers import Workers
 
             run = Run(query, capture, capture.packet_blocks(), out)
-            run.place = Workers(run, jobs, observer, partial(progress, enabled=shows_bar))
+            run.place = Workers(run, jobs, observer, progress_bar)
         else:
-            learned = _learned(query, shows_bar=shows_bar) if query.options.names == WHOLE else None
-            run = Run(query, capture, stack.enter_context(reading(capture, enabled=shows_bar)), out)
+            learns, total = query.options.names == WHOLE, capture.bytes_total
+            watch = stack.enter_context(progress_bar(total, 2 if learns else 1))
+            learned = _learned(query, watch) if learns else None
+            before = total if learns and total is not None else 0
+            packets = watch(capture.packet_blocks(), lambda: before + capture.bytes_read)
+            run = Run(query, capture, packets, out)
             run.place = Here(
                 run,
                 stack.close,
@@ -229,19 +232,16 @@ def open_run(
             yield run
 
 
-def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
+def _learned(query: Query, watch: Watch) -> LearnedFacts:
     """Read the captures of a query for names of topics."""
-    with ExitStack() as stack, faults_named(query, expected=EXPECTED):
-
-        def watch(packets: Iterable[Any], capture: Capture) -> Iterable[Any]:
-            bar = progress(
-                packets, capture.bytes_total, lambda: capture.bytes_read, enabled=shows_bar, label="names"
-            )
-            return stack.enter_context(bar)
-
+    with faults_named(query, expected=EXPECTED):
         options = replace(query.options, numbers_streams=False)
         options = replace(options, end_to_end=False)  # batches are joined while the records are read
-        return learned_from(query.paths, options, watch=watch)
+
+        def watch_capture(packets: Iterable[Any], capture: Capture) -> Iterable[Any]:
+            return watch(packets, lambda: capture.bytes_read)
+
+        return learned_from(query.paths, options, watch=watch_capture)
     raise AssertionError  # faults_named raises what it catches
 
 
@@ -314,11 +314,11 @@ def report_unnamed(query: Query) -> None:
     """Write how many exchanges the filters of a run could not check, because topics have no name."""
     if unnamed := query.filter.unnamed_topics():
         if query.options.names == WHOLE:
-            remedy = "no message in the input has the name; filter by topic ID"
+            remedy = "no message in the input has the name; filter by topic ID, or add names with --topic-ids"
         elif query.are_files:
             remedy = "--names whole searches the whole input for the name"
         else:
-            remedy = "read a file, with --names whole, to search all of it for the name"
+            remedy = "--topic-ids adds names; in a file, --names whole searches all of it"
         warn(f"{unnamed}; {remedy}")
 
 

@@ -10,9 +10,9 @@ import click
 
 from kdissect.cli.help import command
 from kdissect.cli.options import color_option, filter_options, input_options, names_option
-from kdissect.cli.output_options import check_exclusive, time_formatter, times_option
+from kdissect.cli.output_options import check_exclusive, report_hidden, time_formatter, times_option
 from kdissect.cli.run import end, open_run, report, take_query
-from kdissect.cli.terminal import style_of, warn, width
+from kdissect.cli.terminal import style_of, warn, wide_option, width
 from kdissect.errors import UsageError
 from kdissect.phrases import many
 from kdissect.query.subjects import RECORD, parse_subject
@@ -71,6 +71,7 @@ def _to_subject(text: str) -> Subject:
 @click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
 @click.option("--mermaid", is_flag=True, help="Write a sequence diagram for Mermaid.")
 @times_option
+@wide_option
 @color_option
 def story(
     subject: Subject,
@@ -95,12 +96,12 @@ def story(
         query, filter=subject.filter(), options=replace(query.options, end_to_end=subject.kind == RECORD)
     )
     collected = Story(subject, query.limits)
-    with open_run(query, bar=lambda _: True) as run:
+    with open_run(query) as run:
         if run.first_ns is not None:
             is_shown.begin(run.first_ns)
         run.into(Each(lambda exchange: collected.feed(exchange, is_shown=is_shown.matches(exchange))))
         rows = collected.close()
-        form = partial(time_formatter, run.out, times, run.first_ns, is_tree=False)
+        form = partial(time_formatter, run.out, times, run.first_ns, is_table=True)
         if as_json:
             _write_json(rows, run.out)
         elif mermaid:
@@ -143,9 +144,13 @@ def _is_drawn(rows: Sequence[Entry | Note], out: TextIO, times: Times, color: st
 def _write_lines(rows: Sequence[Entry | Note], out: TextIO, times: Times, color: str) -> None:
     from kdissect.text.story import Note, StoryTable, names_of
 
-    table = StoryTable(out, times, names_of(rows), width=width(out), style=style_of(out, color))
+    if not rows:
+        return
+    style = style_of(out, color)
+    table = StoryTable(out, times, names_of(rows), width=width(out), style=style, heading=out.isatty())
     for row in rows:
         if isinstance(row, Note):
             table.note(row)
         else:
             table.feed(row)
+    report_hidden(table.hidden)

@@ -14,14 +14,17 @@ from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import (
     at_least,
     color_option,
+    complete_words,
     filter_options,
     input_options,
     names_option,
     preference_option,
 )
 from kdissect.cli.run import end, open_run, report, take_query
-from kdissect.cli.terminal import output, style_of, width
+from kdissect.cli.terminal import output, style_of, wide_option, width
+from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
+from kdissect.stats.grouped import columns_of
 from kdissect.stats.traffic import BY
 
 if TYPE_CHECKING:
@@ -30,12 +33,12 @@ if TYPE_CHECKING:
 ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
 FINDINGS = "findings"
 ROWS = 10  # of each table on the page, without --max-rows
-WIDE = 168  # a terminal narrower than this gets fewer columns
 
 EXAMPLES = """\b
 Examples:
   kdissect summary capture.pcap
   kdissect summary --by topic --order-by bytes --max-rows 50 *.pcapng.gz
+  kdissect summary --by client,topic capture.pcap
   kdissect summary --by client --interval 10s --api Produce capture.pcap
   kdissect summary --versions --fail capture.pcap   exit status 1 if an upgrade would break a client
   kdissect summary --fail-on error capture.pcap     exit status 1 if a finding is an error
@@ -43,10 +46,24 @@ Examples:
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
-Percentiles are of service times: latency minus the time spent queued behind earlier requests on the
-connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
-service times. The table "Waits and delays" shows the rest. Details: docs/columns.md.
+Percentiles are of service times: how long the broker worked on a request. N is their number. The table
+"Waits and delays" has the rest of the latency: requests wait behind earlier ones on their connection, for a
+quota, for a retransmission, or for new records and group members. Details: docs/columns.md.
 """
+
+
+def _to_columns(text: str) -> tuple[str, ...]:
+    """Comma-separated names of columns, as for ``spark report --by``.
+
+    Raises:
+        click.BadParameter: there is no such column.
+    """
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    for name in names:
+        if name not in BY:
+            hint = did_you_mean(name, BY)
+            raise click.BadParameter(f'cannot group by "{name}"{hint}; known: {", ".join(BY)}')
+    return names
 
 
 def _to_interval(text: str) -> int:
@@ -66,7 +83,16 @@ def _to_interval(text: str) -> int:
 @preference_option
 @names_option()
 @filter_options
-@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show only one table: {', '.join(BY)}.")
+@click.option(
+    "--by",
+    "columns",
+    type=_to_columns,
+    multiple=True,
+    shell_complete=complete_words(lambda: BY),
+    metavar="COLUMN,...",
+    help=f"Show only one table, by one column or several: {', '.join(BY)}. Rows count records if there is a "
+    "topic, otherwise exchanges.",
+)
 @click.option(
     "--order-by",
     "order",
@@ -121,9 +147,10 @@ def _to_interval(text: str) -> int:
     "Always 1 for stdin.",
     "Which rows a full table keeps may differ; otherwise the output is the same.",
 )
+@wide_option
 @color_option
 def summary(
-    by: str | None,
+    columns: tuple[tuple[str, ...], ...],
     order: str | None,
     max_rows: int | None,
     interval_ns: int | None,
@@ -156,11 +183,16 @@ def summary(
             raise click.UsageError("--list needs --findings")
         _list_rules(color, as_json=as_json)
         return
+    grouped = columns_of([name for names in columns for name in names])
+    by = grouped[0] if len(grouped) == 1 else None
+    if len(grouped) > 1 and (interval_ns or sketches is not None):
+        raise click.UsageError("--interval and --sketches can be used with only one column of --by")
     query = take_query(options)
-    shows_overview = by is None and not parts and not as_json
+    shows_overview = not grouped and not parts and not as_json
     summarizer = Summarizer(
         query.limits,
         by=frozenset({by} if by else ()),
+        grouped=grouped if by is None else (),
         parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
         interval_ns=interval_ns or 0,
     )
@@ -169,31 +201,30 @@ def summary(
     feed = partial(summarizer.feed, is_partition=query.filter.is_partition)
     sink = Tallies(summarizer, observer, query.demand(), feed)
     jobs = processes(query, jobs)
-    with open_run(query, bar=lambda _: True, jobs=jobs, observer=observer) as run:
+    with open_run(query, jobs=jobs, observer=observer) as run:
         run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)
         summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
-        document = ordered(viewed(summary, by, parts), order)
+        document = ordered(viewed(summary, grouped, parts), order)
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))
         else:
-            columns = width(run.out)
+            room = width(run.out)
             first = (
-                overview(summary, columns)
+                overview(summary, room)
                 if shows_overview
-                else verdicts(summary, columns, shows_reason=FINDINGS not in parts)
+                else verdicts(summary, room, shows_reason=FINDINGS not in parts)
             )
             tables = summary_page.sections(
                 document,
                 limit=max_rows or ROWS,
-                narrow=columns is not None and columns < WIDE,
                 order=order,
                 has_histogram=by == "api",
                 interval_ns=interval_ns or 0,
                 by=by,
             )
-            page.write(run.out, (first, *tables), width=columns, style=style_of(run.out, color))
+            page.write(run.out, (first, *tables), width=room, style=style_of(run.out, color))
         if sketches is not None:
             _sketch(sketches, summarizer, by)
     report(run, run.shown)

@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager, suppress
 from io import RawIOBase
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,14 +16,11 @@ from kdissect.phrases import printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
     from typing import TextIO
 
-    from kdissect.capture.reader import Capture
-    from kdissect.model import Packet, PacketBlock
     from kdissect.text.style import Style
 
-Item = TypeVar("Item")
+    Watch = Callable[[Iterable[Any], Callable[[], int]], Iterable[Any]]
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
@@ -33,16 +30,45 @@ INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as in shells
 MIN_WIDTH = 60
 BAR_FROM_BYTES = 4_000_000  # a smaller capture is read too fast for a progress bar
 _BAR_BYTES = 1_000_000
+_READING_COST = 8
+"""How much longer reading takes for rows than for names of topics, for an estimate of the time that remains;
+see docs/names.md.
+"""
 _NO_TIME = 1e-3  # seconds, against division by zero
 
 
+_WIDE = "kdissect.wide"
+
+
+def _note_wide(context: click.Context, _: click.Parameter, is_wide: bool) -> None:
+    context.meta[_WIDE] = is_wide
+
+
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_wide,
+    help="Show all columns and do not cut them, even if lines get longer than the terminal.",
+)
+
+
 def width(stream: TextIO) -> int | None:
-    """Return the columns of the terminal that a stream writes to; None: it is not a terminal."""
-    if not stream.isatty():
+    """Return how many columns text for people may have: those of the terminal that a stream writes to, or
+    of COLUMNS if it is a file or pipe. None: any number.
+    """
+    context = click.get_current_context(silent=True)
+    if (context is not None and context.meta.get(_WIDE)) or not (stream.isatty() or _columns()):
         return None
     from shutil import get_terminal_size  # not needed for pipes, --help and --version
 
     return max(get_terminal_size().columns, MIN_WIDTH)
+
+
+def _columns() -> bool:
+    """Whether COLUMNS is a number of columns."""
+    text = os.environ.get("COLUMNS", "")
+    return text.isdecimal() and int(text) > 0
 
 
 def use_color(stream: TextIO, choice: str) -> bool:
@@ -66,10 +92,11 @@ def style_of(stream: TextIO, choice: str) -> Style:
 def warn(text: str, *below: str) -> None:
     """Write a line to stderr, followed by others. Line breaks inside a line (in a name) are escaped.
 
-    On a terminal, the first line is wrapped; the others may point to columns.
+    On a terminal, the first line is wrapped; the others may point to columns. In a log, each is one line.
     """
     if sys.stderr is not None:  # closed by the parent process
-        lines = wrapped(printable(f"kdissect: {text}"), width(sys.stderr), "  ")
+        columns = width(sys.stderr) if sys.stderr.isatty() else None
+        lines = wrapped(printable(f"kdissect: {text}"), columns, "  ")
         with suppress(OSError):  # it cannot be reported anywhere
             sys.stderr.writelines(f"{line}\n" for line in (*lines, *map(printable, below)))
 
@@ -124,46 +151,48 @@ def _abandon(out: TextIO) -> None:
         os.close(devnull)
 
 
-def reading(capture: Capture, *, enabled: bool) -> AbstractContextManager[Iterable[PacketBlock | Packet]]:
-    """The packet blocks of a capture, with a progress bar."""
-    return progress(capture.packet_blocks(), capture.bytes_total, lambda: capture.bytes_read, enabled=enabled)
-
-
 @contextmanager
-def progress(
-    items: Iterable[Item],
-    total: int | None,
-    bytes_read: Callable[[], int],
-    *,
-    enabled: bool,
-    label: str = "reading",
-) -> Iterator[Iterable[Item]]:
-    """Return items. If the input is large and stderr is a terminal, show a progress bar there.
+def progress(total: int | None, passes: int = 1, *, enabled: bool = True) -> Iterator[Watch]:
+    """Show a progress bar if the input is large, and both stdout and stderr are terminals. In a pipe such as
+    ``kdissect read FILE | head``, the bar would be drawn over what the other program writes.
 
     Args:
-        items: what to return.
         total: size of the input in bytes; None: not known.
-        bytes_read: returns how much of it is read.
-        enabled: whether to show one.
-        label: text in front of it.
+        passes: how often it is read: 2 if once for names of topics.
+        enabled: whether to show one at all.
+
+    Yields:
+        A function that passes items on, of one pass or several. Its second argument returns the bytes read so
+        far, in all passes.
     """
-    if not enabled or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
-        yield items
+    has_terminal = sys.stdout is not None and sys.stdout.isatty() and sys.stderr.isatty()
+    if not (enabled and has_terminal) or total is None or total < BAR_FROM_BYTES:
+        yield lambda items, _: items
         return
     from kdissect.phrases import size  # needed only here
 
-    began = monotonic()
+    began, names_bytes = monotonic(), total * (passes - 1)
+    bytes_read = 0
 
-    def rate(count: int | None) -> str:
-        return f"{size(round((count or 0) / (monotonic() - began + _NO_TIME)))}/s"
+    def rate(_: object) -> str:
+        return f"{size(round(bytes_read / (monotonic() - began + _NO_TIME)))}/s"
 
-    with click.progressbar(length=total, label=label, file=sys.stderr, item_show_func=rate) as bar:
+    length = names_bytes + _READING_COST * total if names_bytes else total
+    with click.progressbar(length=length, label="reading", file=sys.stderr, item_show_func=rate) as bar:
 
-        def watched() -> Iterator[Item]:
+        def advance(count: int) -> None:
+            nonlocal bytes_read
+            bytes_read = count
+            if names_bytes:
+                bar.label = "1/2 topic names" if count <= names_bytes else "2/2 reading"
+                count = min(count, names_bytes) + _READING_COST * max(0, count - names_bytes)
+            bar.update(count - bar.pos, count)
+
+        def watch(items: Iterable[Any], count: Callable[[], int]) -> Iterator[Any]:
             for each in items:
-                if (count := bytes_read()) - bar.pos >= _BAR_BYTES or not bar.pos:
-                    bar.update(count - bar.pos, count)
+                if (now := count()) - bytes_read >= _BAR_BYTES or not bytes_read:
+                    advance(now)
                 yield each
-            bar.update(total - bar.pos, total)
+            advance(max(1, -(-count() // total)) * total)  # the end of a pass
 
-        yield watched()
+        yield watch

@@ -43,6 +43,7 @@ REFRESH_S = 0.5
 MAX_DRAWING = 0.05  # fraction of the time spent on drawing: slow drawing is done less often
 _POLL_S = 0.1  # interval of checks for keys and a new terminal size
 _MAX_LINES = 20
+_MESSAGE_S = 15.0  # how long a message is shown; all are on stderr at the end
 
 
 class StderrBuffer(TextIOBase):
@@ -52,12 +53,21 @@ class StderrBuffer(TextIOBase):
         super().__init__()
         self._line = ""
         self.lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._written_s = 0.0  # when the last line was complete
 
     def write(self, text: str, /) -> int:
         """Keep some text."""
         *lines, self._line = (self._line + text).split("\n")
         self.lines.extend(lines)
+        if lines:
+            self._written_s = monotonic()
         return len(text)
+
+    @property
+    def message(self) -> str:
+        """The last line, if it is new."""
+        is_new = self.lines and monotonic() - self._written_s < _MESSAGE_S
+        return self.lines[-1].removeprefix("kdissect: ") if is_new else ""
 
 
 class Top:
@@ -164,15 +174,12 @@ class Top:
         if self._snapshot is None or not self._ui.is_paused:
             self._snapshot = self._now()
         by_kernel, by_us = self._drops()
-        last_message = (
-            self._stderr_buffer.lines[-1].removeprefix("kdissect: ") if self._stderr_buffer.lines else ""
-        )
         status_bar = StatusBar(
             self._name,
             by_kernel,
             by_us,
             memory_bytes(),
-            last_message,
+            self._stderr_buffer.message,
             has_ended=self._capture_ended,
             has_keys=self._keyboard is not None,
         )

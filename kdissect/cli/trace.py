@@ -81,7 +81,7 @@ def trace(target: str, max_size: int, mode: int | None, **options: Any) -> None:
             def skip(exchange: Exchange) -> None:
                 observer.exchange(exchange, is_selected=False)
 
-            with open_run(query, bar=lambda _: True, observer=observer) as run:
+            with open_run(query, observer=observer) as run:
                 run.into(Each(feed, observer.close, skip=skip))
                 check = run.totals.check_document(observer)
                 writer.close(

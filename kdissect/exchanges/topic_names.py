@@ -8,7 +8,7 @@ If a capture is read once, an ID is resolved if its name was learned earlier in 
 ``Limits.naming_window_ns`` later. So an exchange with an unknown ID waits that long, and later exchanges wait
 with it to keep the order. At most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait
 (docs/decisions/naming-keeps-order.md). If the names were learned in a first pass (``pipeline.learned_from``),
-nothing waits, and ``LearnedFacts`` has the names that apply.
+nothing waits, and ``LearnedFacts`` has the names that apply. Names that the user has given always apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.kafka.bodies import BodyLayout
@@ -56,24 +56,28 @@ class TopicNameResolver(Resolver[Item, str, str]):
         limits: to respect.
         topic_refs: returns the IDs in an item, and the names learned from it.
         learned: facts from all parts of the capture. With these, nothing waits.
+        given: names from the user, by ID.
     """
 
-    __slots__ = ("_learned",)
+    __slots__ = ("_given", "_learned")
 
     def __init__(
-        self, limits: Limits, topic_refs: Callable[[Item], TopicRefs], learned: LearnedFacts | None = None
+        self,
+        limits: Limits,
+        topic_refs: Callable[[Item], TopicRefs],
+        learned: LearnedFacts | None = None,
+        given: Mapping[str, str] | None = None,
     ) -> None:
         window_ns, capacity = limits.naming_window_ns, limits.topic_names
         super().__init__(limits, topic_refs, window_ns, capacity, knows_all=learned is not None)
         self._learned = learned
-        for topic_id, name in RESERVED.items():
-            self._keep(topic_id, name)
+        self._given = {**(given or {}), **RESERVED}
 
     def name(self, topic_id: str, completed_ns: int | None = None) -> str | None:
         """The name of a topic ID; for an exchange that was completed then, also from a first pass. None if it
         has not been learned.
         """
-        name = self._values.get(topic_id)
+        name = self._given.get(topic_id) or self._values.get(topic_id)
         if name is None and self._learned is not None and completed_ns is not None:
             name = self._learned.topic_name(topic_id, completed_ns)
         return name

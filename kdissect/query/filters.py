@@ -35,7 +35,7 @@ from kdissect.kafka import apis, codes, vendors
 from kdissect.model import KINDS, NOT_EXPECTED, PENDING
 from kdissect.names import kept
 from kdissect.nearest import did_you_mean
-from kdissect.phrases import many
+from kdissect.phrases import between, many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -86,14 +86,24 @@ class FilterNotes:
         unmatched: names in exchanges that did not match, for each requested kind of names.
         unnamed: exchanges with topic IDs whose name is not known, if the filter compares names of topics.
         unnamed_ids: these IDs.
+        first_ns, last_ns: times of exchanges outside the time range; None: there are none.
+        has_time: whether an exchange is inside it.
     """
 
-    __slots__ = ("unmatched", "unnamed", "unnamed_ids")
+    __slots__ = ("first_ns", "has_time", "last_ns", "unmatched", "unnamed", "unnamed_ids")
 
     def __init__(self, kinds: int) -> None:
         self.unmatched: list[set[str]] = [set() for _ in range(kinds)]
         self.unnamed = 0
         self.unnamed_ids: set[str] = set()
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.has_time = False
+
+    def note_time(self, first_ns: int, last_ns: int) -> None:
+        """Note times outside the time range."""
+        self.first_ns = first_ns if self.first_ns is None else min(self.first_ns, first_ns)
+        self.last_ns = last_ns if self.last_ns is None else max(self.last_ns, last_ns)
 
     def merge(self, other: FilterNotes) -> None:
         """Add the notes of the same filter in another process."""
@@ -101,6 +111,9 @@ class FilterNotes:
             names |= more
         self.unnamed += other.unnamed
         self.unnamed_ids |= other.unnamed_ids
+        self.has_time |= other.has_time
+        if other.first_ns is not None and other.last_ns is not None:
+            self.note_time(other.first_ns, other.last_ns)
 
 
 class Filter:
@@ -158,8 +171,12 @@ class Filter:
 
     def matches_header(self, exchange: Exchange) -> bool:
         """Whether the criteria that need no decoded body match; if not, the exchange need not be decoded."""
-        if self._window is not None and not self._window.contains(self._time_ns(exchange)):
-            return False
+        if self._window is not None:
+            time_ns = self._time_ns(exchange)
+            if not self._window.contains(time_ns):
+                self.notes.note_time(time_ns, time_ns)
+                return False
+            self.notes.has_time = True
         return all(test(exchange) for test in self._header_tests)
 
     def matches(self, exchange: Exchange) -> bool:
@@ -172,11 +189,17 @@ class Filter:
             if len(unmatched) < _MAX_NAMES:
                 unmatched.update(map(kept, filter(None, name_kind.names(exchange))))
 
-    def missing_names(self) -> str:
+    def unmet(self) -> str:
         """The requested names that never occurred, with suggestions: ``no topic "order"; did you mean
-        "orders"?``. Empty if all occur.
+        "orders"?``, and from when to when exchanges are if all are outside the time range. Empty if neither.
         """
         messages = []
+        if not self.notes.has_time and self.notes.first_ns is not None and self.notes.last_ns is not None:
+            first, last = (
+                _EPOCH + timedelta(microseconds=ns // 1000)
+                for ns in (self.notes.first_ns, self.notes.last_ns)
+            )
+            messages.append(f"the capture has exchanges from {between(first, last, digits=3)}")
         for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
             if not any(map(NameTest(name_kind.texts), unmatched)):
                 quoted = ", ".join(f'"{text}"' for text in name_kind.texts)

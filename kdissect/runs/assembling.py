@@ -20,7 +20,7 @@ from kdissect.exchanges.topic_names import TopicNameResolver
 if TYPE_CHECKING:
     from array import array
     from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pickle import PickleBuffer
 
     from kdissect.capture.source import Source
@@ -144,12 +144,13 @@ class Assembly:
     Args:
         workers: number of workers.
         limits: limits of ordering and name resolution.
+        topic_ids: see ``Options``.
 
     Attributes:
         until: the place up to which the rows of all workers are merged.
     """
 
-    def __init__(self, workers: int, limits: Limits) -> None:
+    def __init__(self, workers: int, limits: Limits, topic_ids: Mapping[str, str] | None = None) -> None:
         self.until = 0
         self._limits = limits
         self._merge: core.native.Merge | None = None  # if the native core has written lines
@@ -157,7 +158,9 @@ class Assembly:
         self._added = [0] * workers  # number of these so far
         self._parts = [_WorkerBatches() for _ in range(workers)]
         self._ordering: Ordering[OrderedItem] = Ordering(limits)
-        self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(limits, _topic_refs)
+        self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(
+            limits, _topic_refs, given=topic_ids
+        )
         self._end_to_end: EndToEnd[OrderedItem] = EndToEnd(limits, _produce_refs)
         self._names: dict[str, str] = {}  # learned since the last update to the workers
         self._out: deque[OrderedItem] = deque()  # in order; those from the first open one on wait

@@ -32,7 +32,7 @@ from kdissect.runs.assembling import (
 from kdissect.runs.worker_pool import own_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
     from kdissect.exchanges.learned import LearnedFacts
@@ -93,7 +93,7 @@ class Worker:
         has_message: whether one has arrived.
         learned: facts of all connections, learned beforehand: no row is open because of a name. None: names
             are learned as the files are read, by the parent.
-        end_to_end: see ``Options``. Rows with produced or fetched batches are then open.
+        topic_ids, end_to_end: see ``Options``. Rows with produced or fetched batches are then open.
         memory: returns memory of a size, for a part of the next message.
 
     Attributes:
@@ -109,13 +109,16 @@ class Worker:
         has_message: Callable[[], bool],
         learned: LearnedFacts | None = None,
         *,
+        topic_ids: Mapping[str, str] | None = None,
         end_to_end: bool = False,
         memory: Callable[[int], memoryview] = own_memory,
     ) -> None:
         self._work = work
         self._memory = memory
         self._end_to_end = end_to_end
-        self._resolver = None if learned is None else TopicNameResolver(limits, topic_refs, learned)
+        self._resolver = (
+            None if learned is None else TopicNameResolver(limits, topic_refs, learned, topic_ids)
+        )
         self._limits = limits
         self._send = send
         self._receive = receive
@@ -125,7 +128,7 @@ class Worker:
         self._bytes = self._decoded = 0
         self._until = 0
         self._ahead: deque[tuple[int, int, int]] = deque()  # place, decoded bytes, bytes of lines of each
-        self._names: dict[str, str] = dict(RESERVED)
+        self._names: dict[str, str] = {**(topic_ids or {}), **RESERVED}
         self._lines: core.native.RowBatch | None = None  # if the core writes lines
         self._open: dict[int, Exchange] = {}
         self._open_on: Counter[ConnectionKey] = Counter()

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from kdissect.stats.survey import Census, Survey
 
     Job = Callable[[Shard, Outbox, PacketInbox], None]
-    Watched = Callable[[Iterator[Any], int | None, Callable[[], int]], AbstractContextManager[Iterable[Any]]]
+    Watch = Callable[[Iterable[Any], Callable[[], int]], Iterable[Any]]
+    Progresses = Callable[[int | None, int], AbstractContextManager[Watch]]
 
 
 _PATIENCE_S = 0.02
@@ -78,24 +79,25 @@ class Workers:
         run: the run; its ``page`` becomes one of the workers.
         jobs: number of workers.
         observer: sees the connections of each worker, and gets the packet census of the capture.
-        watched: passes on messages, with a progress bar for so many bytes; gets those read so far from a
-            function. None: for a live capture.
+        progress: shows a progress bar for so many bytes and passes, and yields a function that passes
+            messages on; it gets the bytes read so far from another. None: for a live capture.
 
     Attributes:
         parts: those of the workers' sinks.
     """
 
     def __init__(
-        self, run: Run, jobs: int, observer: Survey | None = None, watched: Watched | None = None
+        self, run: Run, jobs: int, observer: Survey | None = None, progress: Progresses | None = None
     ) -> None:
         run.page = self._page = Page(run.out)
         self._jobs = jobs
         self._observer = observer
-        self._watched = watched
+        self._progress = progress
         self._query = run.query
         self._interrupt = _Interrupt()
         self._totals = Totals(Counter(), Counter(), [], [], run.source.sources, None, unreadable=False)
         self._noticed: list[tuple[int, str]] = []
+        self._bytes_total = 0  # in all passes
         self._bytes_read = 0
         self._census: Census | None = None  # of all packets, at the end
         self.parts: list[Any] = []
@@ -133,7 +135,7 @@ class Workers:
         page.before_take = sink.close
         run.out.buffer.write(page.take())  # the heading
         text.prefix = f"kdissect-{os.getpid()}-"
-        texts, assembly = Texts(run.out, skip), Assembly(self._jobs, query.limits)
+        texts, assembly = Texts(run.out, skip), Assembly(self._jobs, query.limits, query.options.topic_ids)
         patience_s = _PATIENCE_S if run.live is None else 0
 
         def job(shard: Shard, outbox: Outbox, packets: PacketInbox) -> None:
@@ -184,10 +186,10 @@ class Workers:
         from their messages.
         """
         query, jobs = self._query, self._jobs
-        assert self._watched is not None
+        assert self._progress is not None
         assert isinstance(run.source, Capture)
+        self._bytes_total = passes * (run.source.bytes_total or 0)
         broadcast = Broadcast(jobs, divides=not query.options.numbers_streams)
-        bytes_total = run.source.bytes_total and passes * run.source.bytes_total
 
         def own(index: int, outbox: Outbox, inbox: Inbox) -> None:
             job(Shard(index, jobs), outbox, broadcast.inbox(index, inbox))
@@ -198,8 +200,8 @@ class Workers:
         with WorkerPool(jobs, own, read) as pool, self._interrupt.installed():
             broadcast.leave()
             try:
-                with self._watched(rows(pool), bytes_total, lambda: self._bytes_read) as watched:
-                    consume(iter(watched))
+                with self._progress(run.source.bytes_total, passes) as watch:
+                    consume(iter(watch(rows(pool), lambda: self._bytes_read)))
             except KeyboardInterrupt:
                 run.interrupted = True
             self._stop(run, pool)
@@ -296,6 +298,7 @@ class Workers:
             elif isinstance(message, Progress):
                 self._bytes_read = message.bytes_read
             elif isinstance(message, ReaderEnd):
+                self._bytes_read = max(self._bytes_read, self._bytes_total)
                 totals = self._totals
                 totals.warnings, totals.sources, totals.fault = (
                     message.warnings,
@@ -355,6 +358,7 @@ def work(
         inbox.receive,
         inbox.has_message,
         learned,
+        topic_ids=query.options.topic_ids,
         end_to_end=query.options.end_to_end,
         memory=outbox.memory,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ _TITLES = {
 }
 JOBS: Sequence[str] = tuple(_TITLES)
 """All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
-_NARROW = {
+_FIRST = {
     "latency": ("exchanges", "measured", "p50_us", "p99_us", "total_p99_us", "errors"),
     "waits": ("wait", "waits", "total_us", "p50_us", "p99_us", "undetermined"),
     "throughput": ("produced_records", "produced_bytes", "fetched_bytes", "errors"),
@@ -56,8 +57,7 @@ _NARROW = {
     "throttle": ("exchanges", "throttled", "throttle_time_ms", "max_ms"),
     "connections": ("connections", "closed", "reset", "p50_ms", "exchanges"),
 }
-"""Columns that remain on a narrow terminal, besides ``start`` and those of ``by``."""
-_WIDE = 160
+"""Columns that are shown first, besides ``start`` and those of ``by``."""
 
 
 def report(
@@ -142,11 +142,10 @@ def write_page(
         out: where to write; the caller closes it.
         results: returned by ``report``.
         limit: maximum rows of each table.
-        width: width of the terminal; None if ``out`` is not a terminal.
+        width: columns of the terminal; None: any number.
         style: of headings, and names of hosts.
     """
-    narrow = width is not None and width < _WIDE
-    sections = (_section(name, frame, limit, narrow=narrow) for name, frame in results)
+    sections = (_section(name, frame, limit) for name, frame in results)
     page.write(out, sections, width=width, style=style)
 
 
@@ -224,18 +223,17 @@ def _run(
     )
 
 
-def _section(name: str, frame: Any, limit: int, *, narrow: bool) -> PageSection:
-    kept = {"start", *_CLUSTER, *_module(name).BY, *_NARROW[name]}
+def _section(name: str, frame: Any, limit: int) -> PageSection:
+    kept = {"start", *_CLUSTER, *_module(name).BY, *_FIRST[name]}
     shown_rows = [dict(zip(frame.columns, row, strict=True)) for row in rows(frame, limit + 1)]
     is_only_key = {"cluster"} == set(frame.columns).intersection(_module(name).BY)
     hidden = () if is_only_key else _single_cluster(shown_rows)
-    shown = [
-        (column, kind)
-        for column, kind in frame.dtypes
-        if (not narrow or column in kept) and column not in hidden
-    ]
+    shown = [(column, kind) for column, kind in frame.dtypes if column not in hidden]
     first_time = next((column for column, kind in shown if kind == "timestamp"), None)
-    views = [_view(column, kind, zone=" (UTC)" if column == first_time else "") for column, kind in shown]
+    views = [
+        replace(_view(column, kind, zone=" (UTC)" if column == first_time else ""), keep=column in kept)
+        for column, kind in shown
+    ]
     more = (f"first {many(limit, 'row')}; use --max-rows to show more",) if len(shown_rows) > limit else ()
     return table(_TITLES[name], views, shown_rows[:limit], notes=more if shown_rows else ("no rows",))
 

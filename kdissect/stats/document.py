@@ -610,6 +610,29 @@ class TopicRow(RecordsRow):
 
 
 @dataclass(slots=True, kw_only=True)
+class ExchangesByRow(LoadRow):
+    """Exchanges that have several values in common."""
+
+    by: dict[str, str | None] = described(
+        "These values by name: `api`, `client`, `broker`, `group`, `connection`. Null: they have none."
+    )
+    cluster_id: str | None = cluster()
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordsByRow(RecordsRow):
+    """Records of a topic that have other values in common too."""
+
+    by: dict[str, str | int | None] = described(
+        "The topic and the other values, by name. Null: they have none."
+    )
+    partitions: int = described("Distinct partitions written or read.")
+    producers: list[str] = described("Clients that wrote them: at most 20.")
+    consumers: list[str] = described("Clients that read them: at most 20.")
+    produce_service_us: Spread = described("Service times of Produce requests with them, in microseconds.")
+
+
+@dataclass(slots=True, kw_only=True)
 class PartitionRow(RecordsRow):
     """Records of a partition."""
 
@@ -791,6 +814,8 @@ class Summary:
     partitions: list[PartitionRow] | None = described("By partition.")
     groups: list[GroupRow] | None = described("By group.")
     connections: list[ConnectionRow] | None = described("By connection.")
+    exchanges_by: list[ExchangesByRow] | None = described("By several columns, without topics.")
+    records_by: list[RecordsByRow] | None = described("By several columns, with topics.")
     errors: list[ErrorRow] | None = described("Errors.")
     unanswered: list[UnansweredRow] | None = described("Requests that were not answered, the oldest first.")
     slowest: list[SlowRow] | None = described("The exchanges with the longest service times.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.records import COMPRESSION
@@ -164,6 +164,53 @@ class TopicRecords(Volume):
     produce_service_us: Quantiles = merged(Quantiles)
 
 
+class TouchedRows:
+    """The rows that the partitions of an exchange belong to: of topics, or of anything else. What is once in
+    an exchange is counted once in each row.
+
+    Args:
+        table: the rows.
+        facts: of the exchange.
+    """
+
+    __slots__ = ("_facts", "_failed", "_table", "_written")
+
+    def __init__(self, table: Bounded[Any, TopicRecords], facts: Facts) -> None:
+        self._table, self._facts = table, facts
+        self._written: set[Any] = set()
+        self._failed: set[tuple[Any, str]] = set()
+
+    def count(self, key: Any, each: Touched) -> bool:
+        """Count a partition in a row. Returns whether there was anything to count."""
+        produced, fetched, facts = each.produced, each.fetched, self._facts
+        if produced is None and fetched is None and not each.error:
+            return False
+        row = self._table[key]
+        row.add(each, facts)
+        row.partitions.add(str(each.partition))
+        if (error := self.error_of(each)) is not None:
+            row.errors[error] += (key, error) not in self._failed
+            self._failed.add((key, error))
+        if produced is not None:
+            row.producers.add(facts.client)
+            self._written.add(key)
+        elif fetched is not None and not facts.replica:
+            row.consumers.add(facts.client)
+        return True
+
+    def error_of(self, each: Touched) -> str | None:
+        """The error of a partition; None: it has none, or an expected one."""
+        if not each.error or (error := error_name(each.error)) in self._facts.exchange.expected_errors:
+            return None
+        return error
+
+    def close(self) -> None:
+        """Count what is once in the exchange."""
+        if self._facts.service_us is not None:
+            for key in self._written:
+                self._table[key].produce_service_us.add(self._facts.service_us)
+
+
 @summed
 class RecordCounts(Summed):
     """Counts of records by topic, and by partition if requested."""
@@ -179,31 +226,14 @@ class RecordCounts(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Count the records and errors of an exchange."""
-        written: set[str] = set()
-        failed: set[tuple[str, str]] = set()
+        topics = TouchedRows(self.topics, facts)
         for each in facts.touched:
-            produced, fetched = each.produced, each.fetched
-            if produced is None and fetched is None and not each.error:
-                continue
-            topic = self.topics[each.topic]
-            topic.add(each, facts)
-            topic.partitions.add(str(each.partition))
-            partition = self.partitions[each.topic, each.partition] if self._by_partition else None
-            if partition is not None:
+            if topics.count(each.topic, each) and self._by_partition:
+                partition = self.partitions[each.topic, each.partition]
                 partition.add(each, facts)
-            if each.error and (error := error_name(each.error)) not in facts.exchange.expected_errors:
-                topic.errors[error] += (each.topic, error) not in failed
-                failed.add((each.topic, error))
-                if partition is not None:
+                if (error := topics.error_of(each)) is not None:
                     partition.errors[error] += 1
-            if produced is not None:
-                topic.producers.add(facts.client)
-                written.add(each.topic)
-            elif fetched is not None and not facts.replica:
-                topic.consumers.add(facts.client)
-        if facts.service_us is not None:
-            for name in written:
-                self.topics[name].produce_service_us.add(facts.service_us)
+        topics.close()
 
     def other_counts(self) -> dict[str, int]:
         """Exchanges with topics and partitions without their own row."""

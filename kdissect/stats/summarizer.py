@@ -6,6 +6,7 @@
                     record_counts.py topics and partitions
                     cluster.py      node IDs, racks, versions that brokers support
                     intervals.py    time series
+                    grouped.py      combinations of columns
                     by_cluster.py   a part for each cluster: of topics, and the parts marked *
                     groups.py*      members and rebalances of groups
                     lag.py*         lag of clients and groups
@@ -34,9 +35,10 @@ from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
-from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, Summary
+from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, ExchangesByRow, RecordsByRow, Summary
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
+from kdissect.stats.grouped import Grouped, columns_of, largest_first
 from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
@@ -100,6 +102,7 @@ class Summarizer(Summed):
     Args:
         limits: sizes of the tables.
         by: further tables, names of ``traffic.BY``.
+        grouped: columns of one table by several, names of ``traffic.BY``; empty: no such table.
         interval_ns: length of an interval of the time series; 0: no time series.
         max_intervals: if there are more, their length doubles; 0: it does not.
         slowest: number of slowest exchanges to list, and of unanswered requests.
@@ -110,6 +113,7 @@ class Summarizer(Summed):
     records: ByCluster = merged()
     cluster: Cluster = merged()
     intervals: Intervals | None = merged()
+    grouped: ByCluster | None = merged()
     parts: dict[str, Any] = merged_by_name()
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
@@ -124,6 +128,7 @@ class Summarizer(Summed):
         limits: Limits = DEFAULT,
         *,
         by: frozenset[str] = frozenset(),
+        grouped: Sequence[str] = (),
         parts: frozenset[str] = frozenset(),
         interval_ns: int = 0,
         max_intervals: int = 0,
@@ -135,6 +140,10 @@ class Summarizer(Summed):
         )
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by, max_intervals) if interval_ns else None
+        columns = columns_of(grouped)
+        self.grouped = (
+            ByCluster(partial(Grouped, limits, columns), limits, largest_first) if columns else None
+        )
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
         self._by, self._slowest = by, slowest
@@ -155,7 +164,7 @@ class Summarizer(Summed):
     @property
     def needs_each(self) -> bool:
         """Whether all exchanges must be fed one by one."""
-        return bool(self._by) or self.intervals is not None
+        return bool(self._by) or self.intervals is not None or self.grouped is not None
 
     def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
         """How the native core can count usual exchanges, unless this ``needs_each``.
@@ -181,8 +190,8 @@ class Summarizer(Summed):
 
     def _count(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        intervals = () if self.intervals is None else (self.intervals,)
-        parts = self._aggregator, self.traffic, self.records, self.cluster, *intervals, *self.parts.values()
+        others = [part for part in (self.intervals, self.grouped) if part is not None]
+        parts = self._aggregator, self.traffic, self.records, self.cluster, *others, *self.parts.values()
         for part in parts:
             feed = part.feed
             for facts in waiting:
@@ -251,6 +260,7 @@ class Summarizer(Summed):
         seconds = self._seconds()
         parts = {name: self.parts[name].rows() if name in self.parts else None for name in PARTS}
         findings = parts["findings"]
+        grouped = [] if self.grouped is None else self.grouped.rows_of(lambda part: part.rows(seconds))
         return Summary(
             schema_version=SCHEMA_VERSION,
             quality=quality,
@@ -263,6 +273,8 @@ class Summarizer(Summed):
             partitions=records(partial(rows.partitions, seconds=seconds)) if "partition" in by else None,
             groups=rows.groups(traffic, seconds) if "group" in by else None,
             connections=rows.connections(traffic, seconds) if "connection" in by else None,
+            exchanges_by=[row for row in grouped if isinstance(row, ExchangesByRow)] or None,
+            records_by=[row for row in grouped if isinstance(row, RecordsByRow)] or None,
             errors=rows.errors(traffic),
             unanswered=rows.unanswered(traffic, names),
             slowest=rows.slowest(traffic, names),
@@ -311,7 +323,7 @@ class Summarizer(Summed):
             connections=(tables.connections, "exchanges"),
             errors=(self.traffic.failures, "count"),
         )
-        for part in (self.records, self.intervals, *self.parts.values()):
+        for part in (self.records, self.intervals, self.grouped, *self.parts.values()):
             counts |= {} if part is None else part.other_counts()
         return counts
 

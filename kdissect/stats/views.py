@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdissect.stats.document import LoadRow, Spread, Summary, TopicRow
+from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow, Spread, Summary, TopicRow
 from kdissect.stats.summarizer import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
 _TABLES = {
     "api": "apis",
@@ -21,16 +21,19 @@ _TABLES = {
     "group": "groups",
     "connection": "connections",
 }
+_GROUPED = frozenset({"exchanges_by", "records_by"})
 
 
 _ALWAYS = frozenset({"schema_version", "quality", "health", "capture", "intervals", "other"})
 
 
-def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Summary:
-    """Keep only one table or some parts, with capture and time series; all tables if none is selected."""
+def viewed(summary: Summary, by: Sequence[str] = (), parts: Collection[str] = ()) -> Summary:
+    """Keep only the table by one column or several, or some parts, with capture and time series; all tables
+    if none is selected.
+    """
     kept = {*_ALWAYS, *parts}
-    if by is not None:
-        kept.add(_TABLES[by])
+    if by:
+        kept.update({_TABLES[by[0]]} if len(by) == 1 else _GROUPED)
     elif not parts:
         kept.update(each.name for each in fields(summary) if each.name not in PARTS)
     left_out: dict[str, Any] = {each.name: None for each in fields(summary) if each.name not in kept}
@@ -44,7 +47,7 @@ def ordered(summary: Summary, order: str | None) -> Summary:
     change: dict[str, Any] = {}
     for each in fields(summary):
         rows = getattr(summary, each.name)
-        if isinstance(rows, list) and each.name in _TABLES.values():
+        if isinstance(rows, list) and each.name in {*_TABLES.values(), *_GROUPED}:
             by_number = partial(ranked, order=order)
             change[each.name] = (
                 sorted(rows, key=_name) if order == "name" else sorted(rows, key=by_number, reverse=True)
@@ -91,7 +94,7 @@ def _bytes(row: Any) -> float:
 def _service(row: Any) -> Spread | None:
     if isinstance(row, LoadRow):
         return row.service_us
-    return row.produce_service_us if isinstance(row, TopicRow) else None
+    return row.produce_service_us if isinstance(row, TopicRow | RecordsByRow) else None
 
 
 def _service_p95(row: Any) -> float:
@@ -108,7 +111,9 @@ def _throttle(row: Any) -> float:
 
 
 def _name(row: Any) -> str:
-    """The identifying field of a row."""
+    """The identifying field of a row, or several."""
+    if isinstance(row, ExchangesByRow | RecordsByRow):
+        return " ".join(map(str, row.by.values()))
     for name in ("api", "broker", "connection", "client", "topic", "group"):
         if hasattr(row, name):
             return str(getattr(row, name))

@@ -341,16 +341,17 @@ EXCHANGE: tuple[Column, ...] = (
     ),
     _part(
         "wait_us",
-        "The rest of the latency, if the broker held the request (long poll, or waiting for group members; "
-        "Kafka's purgatory): for JoinGroup, SyncGroup, and any Fetch or ShareFetch that returned fewer than "
-        "`min_bytes` of records that were already available when it was sent, judging by the last high "
-        "watermark seen on the connection. Otherwise 0. Null if this cannot be known.",
+        "Time after `queued_us`, `throttled_us` and `network_us` during which the broker held the request "
+        "until there was something to answer (Kafka's purgatory), with the work on it. It holds JoinGroup "
+        "and SyncGroup until all members have joined, and a Fetch or ShareFetch until there are `min_bytes` "
+        "of records: those that had fewer available when they were sent, judging by the last high watermark "
+        "seen on the connection. 0 for all other requests. Null if this cannot be known.",
     ),
     _part(
         "service_us",
-        "The rest of the latency, if the broker did not hold the request: the time that the broker took, "
-        "and if captured at the client, a round trip. Null if the broker held it, or if one of the other "
-        "parts is null.",
+        "Time after `queued_us`, `throttled_us` and `network_us` during which the broker worked on a request "
+        "that it did not hold; if captured at the client, a network round trip is part of it. Null if the "
+        "broker held the request (see `wait_us`), or if one of the other parts is null.",
     ),
     Column(
         "request_transfer_us",

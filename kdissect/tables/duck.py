@@ -170,15 +170,43 @@ def sql(database: Any, text: str) -> DuckFrame:
     Raises:
         UsageError: DuckDB rejects it.
     """
-    from duckdb import ExpectedResultType
-
     text = text.replace(") ignore nulls", " ignore nulls)")
     with _one_line_errors():
         statements = database.extract_statements(text)
-        if statements and statements[-1].expected_result_type == [ExpectedResultType.QUERY_RESULT]:
+        if statements and _has_rows(statements[-1]):
             return DuckFrame(database, database.sql(text))
         database.execute(text)
     return DuckFrame(database, None)
+
+
+def _has_rows(statement: Any) -> bool:
+    """Whether the result of a statement is rows, not that of a statement such as CREATE VIEW."""
+    from duckdb import ExpectedResultType
+
+    return bool(statement.expected_result_type == [ExpectedResultType.QUERY_RESULT])
+
+
+def tables_in(text: str, known: Mapping[str, Sequence[Column]]) -> set[str]:
+    """The names of the tables in SQL.
+
+    Args:
+        text: statements.
+        known: the columns of tables; there can be others, which cannot have known columns.
+
+    Raises:
+        UsageError: DuckDB rejects it.
+    """
+    from kdissect.tables import arrow
+
+    names: set[str] = set()
+    with connection() as database, _one_line_errors():
+        for name, columns in known.items():
+            database.from_arrow(arrow.schema(columns).empty_table()).create(name)
+        for statement in database.extract_statements(text):
+            names |= database.get_table_names(statement.query)
+            if _has_rows(statement):
+                database.sql(statement.query)  # finds unknown columns
+    return names
 
 
 def query(text: str, tables: Mapping[str, Any]) -> Any:
@@ -195,7 +223,8 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise UsageError(str(error).strip().partition("\n")[0]) from None
+        cause, _, _ = str(error).strip().partition("\n\n")  # then the line of the statement
+        raise UsageError(" ".join(cause.splitlines())) from None
 
 
 def _type(kind: Any) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.errors import UsageError
+from kdissect.extras import install
 from kdissect.phrases import printable, topic_label, truncate
 from kdissect.stats.rows import BOUNDS_US
 from kdissect.text.transactions_page import outcome_text
@@ -22,7 +23,7 @@ try:
     import altair as alt
     import vl_convert
 except ImportError as error:
-    raise UsageError("charts need Altair and vl-convert: pip install 'kdissect[report]'") from error
+    raise UsageError(f"charts need Altair and vl-convert: {install('report')}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.capture.inputs import STDIN
-from kdissect.phrases import facts, many, size
-from kdissect.text.page import PageSection, View, between, table
+from kdissect.phrases import between, facts, many, size
+from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

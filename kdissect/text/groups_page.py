@@ -45,35 +45,32 @@ _CAUSED_BY = {
 """Causes with a client, unless it replaces "member"."""
 
 
-def sections(
-    rows: Sequence[GroupHistory], *, limit: int | None, narrow: bool = False
-) -> Iterator[PageSection]:
+def sections(rows: Sequence[GroupHistory], *, limit: int | None) -> Iterator[PageSection]:
     """Yield the page.
 
     Args:
         rows: the groups.
         limit: of groups, and of rows in each of their tables; None: all.
-        narrow: leave out columns that do not fit in 80.
     """
     if not rows:
         yield PageSection("Groups", notes=("no group joins, leaves or commits",))
         return
-    yield table("Groups", _GROUPS, rows, limit=limit, narrow=narrow)
+    yield table("Groups", _GROUPS, rows, limit=limit)
     named = are_of_several_clusters(rows)
     for row in rows[:limit]:
         group = f"{cluster_label(row)} {row.group}" if named else row.group
         if row.members:
             title = f"{group}: {many(len(row.members), 'member ID')} seen"
-            yield table(title, _MEMBERS, row.members, limit=limit, narrow=narrow)
+            yield table(title, _MEMBERS, row.members, limit=limit)
         if row.rebalances:
             notes = [_storm(storm) for storm in row.storms]
             if row.events_dropped:
                 notes.append(f"{many(row.events_dropped, 'event')} dropped because of a limit (--limits)")
             title = f"{group}: {many(len(row.rebalances), 'rebalance')}"
-            yield table(title, _REBALANCES, row.rebalances, limit=limit, narrow=narrow, notes=tuple(notes))
+            yield table(title, _REBALANCES, row.rebalances, limit=limit, notes=tuple(notes))
         if row.committed:
             title = f"{group}: committed offsets"
-            yield table(title, _COMMITTED, row.committed, limit=limit, narrow=narrow)
+            yield table(title, _COMMITTED, row.committed, limit=limit)
 
 
 def cause(row: CauseRow) -> str:

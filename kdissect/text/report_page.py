@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import __version__
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import UsageError
-from kdissect.phrases import duration, listed, many, printable, size, truncate
+from kdissect.extras import install
+from kdissect.phrases import between, duration, listed, many, printable, size, truncate
 from kdissect.stats.views import ranked, viewed
 from kdissect.text import charts, check_page, summary_page
-from kdissect.text.page import between
 
 try:
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
 except ImportError as error:
-    raise UsageError("reports need Jinja2: pip install 'kdissect[report]'") from error
+    raise UsageError(f"reports need Jinja2: {install('report')}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -169,7 +169,7 @@ def _tables(summary: Summary, text: Any) -> Iterator[HtmlTable]:
     """The tables of the text page, without what the page shows otherwise."""
     rest = _rest(summary)
     tables = replace(summary, intervals=None, slowest=None, findings=None, group_history=None)
-    groups = replace(viewed(summary, None, ("group_history",)), intervals=None, other={})
+    groups = replace(viewed(summary, parts=("group_history",)), intervals=None, other={})
     pages = summary_page.sections(tables, limit=ROWS), summary_page.sections(groups, limit=_GROUPS)
     sections = (section for each in pages for section in each if section.title != "Capture")
     for table in _html(sections, text, "table", _TABLE_BYTES):

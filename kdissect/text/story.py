@@ -391,7 +391,7 @@ class StoryTable(LineTable[Entry]):
     """Writes the entries of a story, and notes between them.
 
     Args:
-        out, times, width, style: as for ``LineTable``.
+        out, times, width, style, heading: as for ``LineTable``.
         names: of the participants.
     """
 
@@ -405,10 +405,16 @@ class StoryTable(LineTable[Entry]):
         *,
         width: int | None = None,
         style: Style = PLAIN,
+        heading: bool = False,
     ) -> None:
         self._names = names
         self._before_ns: int | None = None
-        super().__init__(out, times, width=width, style=style)
+        super().__init__(out, times, width=width, style=style, heading=heading)
+
+    @property
+    def hidden(self) -> int:
+        """The number of columns for which lines have no room."""
+        return len(self._shown(None)) - len(self._views)
 
     def note(self, note: Note) -> None:
         """Write a note as a line."""

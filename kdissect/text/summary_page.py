@@ -7,14 +7,26 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import STDIN
-from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, nonzero, size, span, topic_label
-from kdissect.stats.document import LoadRow
+from kdissect.phrases import (
+    ABSENT,
+    absent,
+    bar,
+    between,
+    duration,
+    listed,
+    many,
+    nonzero,
+    size,
+    span,
+    topic_label,
+)
+from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
-from kdissect.text.page import PageSection, View, between, number, seconds, table
+from kdissect.text.page import PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +36,13 @@ if TYPE_CHECKING:
     from kdissect.stats.summarizer import Summarizer
     from kdissect.stats.traffic import ClientOfCluster
 
+    Grouped = ExchangesByRow | RecordsByRow
+
 
 def sections(
     summary: document.Summary,
     *,
     limit: int | None,
-    narrow: bool = False,
     order: str | None = None,
     has_histogram: bool = False,
     interval_ns: int = 0,
@@ -40,7 +53,6 @@ def sections(
     Args:
         summary: a part that is None is left out.
         limit: rows of each table; None: all.
-        narrow: leave out columns that do not fit in 80.
         order: by which the tables are ordered, see ``views.ordered``.
         has_histogram: whether to show how the service times of each API are distributed.
         interval_ns: length of the intervals of the time series.
@@ -59,18 +71,22 @@ def sections(
         ("Partitions", _PARTITIONS, summary.partitions),
         ("Groups", _GROUPS, summary.groups),
         ("Connections", _CONNECTIONS, summary.connections),
+        *(
+            (_grouped_title(rows), _grouped_views(rows, views), rows)
+            for rows, views in ((summary.exchanges_by, _LOAD), (summary.records_by, _RECORDS))
+        ),
         (over_time, intervals, [row for row in summary.intervals or () if row.exchanges]),
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _error_views(failed), failed),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
-        ("Waits and delays", _WAITS, summary.waits),
+        ("Waits and delays", _WAITS, [row for row in summary.waits or () if _is_known(row)]),
     ):
         if rows:
             notes: tuple[str, ...] = _NOTES.get(title, ())
-            if title in _RANKED:
+            if title in _RANKED or isinstance(rows[0], ExchangesByRow | RecordsByRow):
                 views, more = ranked_views(views, rows, order)
                 notes += more
-            yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
+            yield table(title, views, rows, limit=limit, notes=notes)
     if has_histogram and summary.apis:
         rows = [row for row in summary.apis if row.service_us.count]
         yield table("Distribution of service times", _HISTOGRAM, rows, limit=limit)
@@ -78,18 +94,18 @@ def sections(
     if expected:
         notes = ("normal steps of the protocol, not counted as errors above",)
         views = _error_views(expected)
-        section = table("Expected errors", views, expected, limit=limit, narrow=narrow, notes=notes)
+        section = table("Expected errors", views, expected, limit=limit, notes=notes)
         yield section._replace(is_dim=True)
     if summary.group_history is not None:
-        yield from groups_page.sections(summary.group_history, limit=limit, narrow=narrow)
+        yield from groups_page.sections(summary.group_history, limit=limit)
     if summary.lag is not None:
-        yield from lag_sections(summary.lag, limit=limit, narrow=narrow)
+        yield from lag_sections(summary.lag, limit=limit)
     if summary.versions is not None:
-        yield from version_sections(summary.versions, limit=limit, narrow=narrow)
+        yield from version_sections(summary.versions, limit=limit)
     if summary.transactions is not None:
-        yield from transactions_page.sections(summary.transactions, limit=limit, narrow=narrow)
+        yield from transactions_page.sections(summary.transactions, limit=limit)
     if summary.client_connections is not None:
-        yield from connection_sections(summary.client_connections, limit=limit, narrow=narrow)
+        yield from connection_sections(summary.client_connections, limit=limit)
     if summary.findings is not None:
         yield from finding_sections(summary.findings, limit=limit)
     if summary.other:
@@ -100,20 +116,17 @@ def sections(
 
 
 _NOTES = {
-    "APIs": (
-        (
-            "percentiles are of N service times: latency without waits, throttling, retransmissions and "
-            "queueing behind earlier requests; TOTAL: what clients waited, from the first byte of a request "
-            "to the last of its response"
-        ),
-    ),
+    "APIs": ("percentiles are of N service times: how long the broker worked on a request",),
     "Unanswered": (
         "all: kdissect read -Y 'outcome == \"unanswered\"' FILE",
         "details: kdissect read -V --exchange ID FILE",
     ),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits and delays": (
-        "latency that is not service time; UNKNOWN: exchanges that may have waited or been delayed",
+        (
+            "latency that is not service time; UNKNOWN: exchanges where the capture does not tell, for "
+            "example because it begins after their connection"
+        ),
     ),
 }
 """What to know about a table."""
@@ -162,6 +175,37 @@ def ranked_views(
         if applies
     )
     return (*rest[:place], *first, *rest[place:]), notes
+
+
+_TITLES = {
+    "api": "APIs",
+    "client": "clients",
+    "broker": "brokers",
+    "topic": "topics",
+    "partition": "partitions",
+    "group": "groups",
+    "connection": "connections",
+}
+
+
+def _grouped_title(rows: Sequence[Grouped] | None) -> str:
+    """The title of a table by several columns: ``Clients, topics``."""
+    title = ", ".join(_TITLES[name] for name in (rows[0].by if rows else ()))
+    return title[:1].upper() + title[1:]
+
+
+def _grouped_views(rows: Sequence[Grouped] | None, views: tuple[View, ...]) -> tuple[View, ...]:
+    """The columns of a table by several columns, and others."""
+
+    def view(name: str) -> View:
+        def cell(row: Grouped) -> str:
+            value = row.by[name]
+            return absent(topic_label(value) if isinstance(value, str) else value)
+
+        is_number = name == "partition"
+        return View(name.upper(), cell, right=is_number, keep=True, shrinks=not is_number)
+
+    return (*map(view, rows[0].by if rows else ()), *views)
 
 
 def capture(row: document.CaptureRow) -> PageSection:
@@ -223,6 +267,11 @@ def _per_batch(row: document.RecordsRow) -> str:
     return ABSENT if not records or not batches else f"{records / batches:,.1f}"
 
 
+def _batch_size(row: document.RecordsRow) -> str:
+    batches = row.produced_batches
+    return ABSENT if not batches else size(round(row.produced_bytes / batches))
+
+
 def _throttle(time_ms: int | None) -> str:
     return f"{time_ms:,}ms" if time_ms else ABSENT
 
@@ -243,14 +292,15 @@ def _spread(name: str) -> tuple[View, ...]:
     )
 
 
+_TOTAL = "TOTAL: what clients waited, including long polls, throttling and queueing"
 _LOAD = (
     View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True, keep=True),
     View("RATE/s", lambda row: rate(row.per_second), right=True),
     View("REQUESTS", lambda row: size(row.request_bytes), right=True),
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
     *_spread("service_us"),
-    View("TOTAL P50", lambda row: us(row.total_us.p50), right=True),
-    View("TOTAL P99", lambda row: us(row.total_us.p99), right=True),
+    View("TOTAL P50", lambda row: us(row.total_us.p50), right=True, note=_TOTAL),
+    View("TOTAL P99", lambda row: us(row.total_us.p99), right=True, note=_TOTAL),
     View("ERRORS", lambda row: nonzero(row.errors), right=True, keep=True),
     View("UNANSWERED", lambda row: nonzero(row.no_answer), right=True, keep=True),
     View(
@@ -328,12 +378,13 @@ _VOLUME = (
     View("BYTES IN", lambda row: size(row.produced_bytes), right=True, keep=True),
     View("BYTES IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
     View("RECORDS/BATCH", lambda row: _per_batch(row), right=True),
+    View("BYTES/BATCH", lambda row: _batch_size(row), right=True),
     View("UNKNOWN RECORDS", lambda row: nonzero(row.unknown_records or 0), right=True, is_rare=True),
     View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
     View("BYTES OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
     View("BYTES OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
-    View("CODEC IN", lambda row: listed(list(row.compression)) or ABSENT),
-    View("CODEC OUT", lambda row: listed(list(row.fetched_compression)) or ABSENT),
+    View("CODEC IN", lambda row: listed(list(row.compression)) or ABSENT, shrinks=True),
+    View("CODEC OUT", lambda row: listed(list(row.fetched_compression)) or ABSENT, shrinks=True),
     View(
         "RATIO",
         lambda row: ABSENT if row.compression_ratio is None else f"{row.compression_ratio:.1f}",
@@ -341,14 +392,17 @@ _VOLUME = (
     ),
     View("ERRORS", lambda row: nonzero(sum(row.errors.values())), right=True, keep=True),
 )
+_RECORDS = (
+    *_VOLUME,
+    View("N", lambda row: nonzero(row.produce_service_us.count), right=True),
+    View("P95", lambda row: us(row.produce_service_us.p95), right=True),
+)
 _TOPICS = (
     View("TOPIC", lambda row: topic_label(row.topic), keep=True, shrinks=True),
     View("PARTITIONS", lambda row: f"{row.partitions:,}", right=True),
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
-    *_VOLUME,
-    View("N", lambda row: nonzero(row.produce_service_us.count), right=True),
-    View("P95", lambda row: us(row.produce_service_us.p95), right=True),
+    *_RECORDS,
 )
 _PARTITIONS = (
     View("PARTITION", _partition, keep=True, shrinks=True),
@@ -400,6 +454,13 @@ _SLOWEST = (
     View("EXCHANGE", lambda row: row.exchange, keep=True),
 )
 _WAITED_FOR = {"queued": "previous response", "throttled": "quota", "network": "retransmission"}
+
+
+def _is_known(row: document.WaitRow) -> bool:
+    """Whether there is more to say of a delay than how often it is unknown."""
+    return bool(row.us.count) or row.kind not in _WAITED_FOR
+
+
 _WAITS = (
     View("CAUSE", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
     View("TOTAL", lambda row: us(row.total_us or None), right=True, keep=True),
@@ -430,12 +491,12 @@ _LAG = (
 )
 
 
-def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def lag_sections(rows: Sequence[LagRow], *, limit: int | None) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
     pairs = many(len(rows), "consumer-partition pair")
     note = f"{pairs}, {lagging:,} lagging when last seen; LAG: records, at the last fetch or commit"
-    yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=(note,))
+    yield table("Lag", _LAG, rows, limit=limit, notes=(note,))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -494,14 +555,14 @@ _TCP = (
 
 
 def connection_sections(
-    rows: Sequence[document.ClientConnectionsRow], *, limit: int | None, narrow: bool = False
+    rows: Sequence[document.ClientConnectionsRow], *, limit: int | None
 ) -> Iterator[PageSection]:
     """Yield one table; the client with the most connections comes first."""
     total = sum(row.connections for row in rows)
     unopened = sum(row.refused + row.unanswered + row.one_way for row in rows)
     notes = (f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",)
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
-    yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)
+    yield table("TCP connections", views, rows, limit=limit, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -578,7 +639,7 @@ _OFFERS = (
 """Columns for all versions that a broker advertises."""
 
 
-def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def version_sections(part: VersionsPart, *, limit: int | None) -> Iterator[PageSection]:
     """Yield the versions that a newer Kafka rejects, the others in use, and those that brokers advertise."""
     refused, accepted = part.used[: part.rejected], part.used[part.rejected :]
     releases = sorted({row.removed for row in refused if row.removed})
@@ -589,11 +650,9 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
         if refused
         else "no client uses an API version that newer Kafka releases reject"
     )
-    yield table(
-        "Rejected by newer Kafka releases", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,)
-    )
+    yield table("Rejected by newer Kafka releases", _USED, refused, limit=limit, notes=(verdict,))
     if accepted:
-        yield table("Other versions in use", _USED, accepted, limit=limit, narrow=narrow)
+        yield table("Other versions in use", _USED, accepted, limit=limit)
     if part.advertised:
         offers = [list(group) for _, group in groupby(part.advertised, key=lambda row: row.broker)]
         yield table("Versions advertised by brokers", _OFFERS, offers, limit=limit)

@@ -1,9 +1,10 @@
 """``Exchange`` or ``CarriedRecord`` -> one line: when, who or where, what, and what went wrong. Caches the
 cells that many exchanges have in common.
 
-Columns have fixed widths. On a terminal, cells are cut to them and lines to the terminal's width; errors are
-cut last. Elsewhere nothing is cut: a longer cell pushes what follows, and at least two blanks separate
-columns, for grep and awk. An absent value is ``-``.
+Columns have fixed widths. Where the width of lines is limited, as on a terminal, columns that do not fit are
+left out, cells are cut to their column and lines to that width; errors are cut last. Elsewhere nothing is
+cut: a longer cell pushes what follows, and at least two blanks separate columns, for grep and awk. An absent
+value is ``-``.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ class LineTable(Generic[Row]):
     Args:
         out: owned and flushed by the caller.
         times: writes the first column.
-        width: columns of the terminal; None if ``out`` is not a terminal.
+        width: columns of a line; None: any number.
         style: colors, and names of hosts.
-        heading: write the heading at once; otherwise a terminal gets it before the first line.
+        heading: whether to write the names of the columns first.
     """
 
     _text_heading: str
@@ -138,17 +139,12 @@ class LineTable(Generic[Row]):
         self._style, self._is_colored = style, style.is_colored
         self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
-        self._has_heading = heading or width is None
         if heading:
-            self._write_heading(times.width)
+            self._write_heading()
 
     def feed(self, row: Row) -> None:
         """Write one line."""
-        time = self._times.text(self._time_ns(row))
-        if not self._has_heading:
-            self._has_heading = True
-            self._write_heading(len(time))
-        self._write(self._line(time, row))
+        self._write(self._line(self._times.text(self._time_ns(row)), row))
 
     def _line(self, time: str, row: Row) -> str:
         cells = self._cells(row)
@@ -168,9 +164,9 @@ class LineTable(Generic[Row]):
     def close(self) -> None:
         """Do nothing: every line is complete."""
 
-    def _write_heading(self, time_width: int) -> None:
+    def _write_heading(self) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
-        line = self._gap.join((self._times.heading.ljust(time_width), *cells, self._text_heading))
+        line = self._gap.join((self._times.heading.ljust(self._times.width), *cells, self._text_heading))
         if self._width is not None:
             line = truncate(line, self._width)
         self._write(self._style.paint(line, FAINT) + "\n")
@@ -308,6 +304,16 @@ _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
 _SOME = (replace(_CLIENT, width=18), replace(_CLIENT_ID, width=14), replace(_API, width=16), _OUTCOME)
 _FEW = (_CLIENT_NAME, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
 
+
+def _shown(width: int | None) -> Sequence[LineView]:
+    return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
+
+
+def hidden_columns(width: int | None) -> int:
+    """The number of columns of exchanges for which lines of this width have no room."""
+    return len(_ALL) - len(_shown(width))
+
+
 _Key = tuple[str, "str | None", "int | None", "int | None", bool]
 """All that the cells before the outcome depend on."""
 
@@ -316,7 +322,7 @@ class ExchangeTable(LineTable["Exchange"]):
     """Writes exchanges.
 
     Args:
-        out, times, width, color, heading: see ``LineTable``.
+        out, times, width, style, heading: see ``LineTable``.
         by_request: whether they come in order of request, so that a line out of order is marked.
     """
 
@@ -402,7 +408,7 @@ class ExchangeTable(LineTable["Exchange"]):
         self._write(lines.decode())
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
-        return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
+        return _shown(width)
 
     def _time_ns(self, exchange: Exchange) -> int:
         return exchange.time_ns

@@ -20,30 +20,29 @@ if TYPE_CHECKING:
     )
 
 
-def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def sections(part: TransactionsPart, *, limit: int | None) -> Iterator[PageSection]:
     """Yield producers, transactions, fenced producers, and sequence numbers."""
     started = sum(row.started for row in part.producers)
     left_open = sum(row.open for row in part.producers)
     note = (
         f"{many(len(part.producers), 'producer')}, {many(started, 'transaction')}, {left_open:,} still open"
     )
-    yield table("Producers", _PRODUCERS, part.producers, limit=limit, narrow=narrow, notes=(note,))
+    yield table("Producers", _PRODUCERS, part.producers, limit=limit, notes=(note,))
     if part.transactions:
         yield table(
             "Transactions",
             _TRANSACTIONS,
             part.transactions,
             limit=limit,
-            narrow=narrow,
             left_out=part.transactions_not_listed,
         )
     if part.fenced:
-        yield table("Fenced producers", _FENCED, part.fenced, limit=limit, narrow=narrow)
+        yield table("Fenced producers", _FENCED, part.fenced, limit=limit)
     if rows := part.sequences:
         missing = sum(1 for row in rows if row.missing)
         pairs = many(len(rows), "producer-partition pair")
         note = f"{pairs}, {missing:,} with gaps; MISSING: sequence numbers in gaps"
-        yield table("Sequence numbers", _SEQUENCES, rows, limit=limit, narrow=narrow, notes=(note,))
+        yield table("Sequence numbers", _SEQUENCES, rows, limit=limit, notes=(note,))
 
 
 def _open_for(row: TransactionRow) -> str:

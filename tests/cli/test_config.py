@@ -136,7 +136,7 @@ def test_a_mistake_in_the_file_is_one_line(config: str, message: str, configured
         ),
         ("", "read --config /dev/null/x {file}", "/dev/null/x: Not a directory"),
         ("", "read --config /no/file {file}", "/no/file: No such file or directory"),
-        ('[summary]\nby = "x"', "config show", "{config}: [summary] by: 'x' is not one of"),
+        ('[summary]\nby = "x"', "config show", '{config}: [summary] by: cannot group by "x"; known: api'),
         (
             "[profiles.a.check]\nfail = 1",
             "config show",

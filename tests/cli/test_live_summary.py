@@ -35,9 +35,11 @@ def test_a_page_at_the_end(options: list[str]) -> None:
     )
     assert "\ntraffic     good: 4 requests, 0 unanswered, 1 pending, 0 with errors\n" in stderr
     assert "\nCapture\n7 packets from stdin; connections: 1 Kafka\n4 exchanges (" in stderr
-    assert re.search(r"^API +EXCHANGES +SHARE +N +P50 +P99 +ERRORS +UNANSWERED\s*$", stderr, re.MULTILINE)
-    assert re.search(r"^Heartbeat +3 +75\.0% +2 +0us +1\.00ms +- +-\s*$", stderr, re.MULTILINE)
-    assert re.search(r"^Metadata +1 +25\.0% +1 +1\.00ms +1\.00ms +- +-\s*$", stderr, re.MULTILINE)
+    assert re.search(
+        r"^API +VERSIONS +EXCHANGES +SHARE .* P50 .*ERRORS +UNANSWERED +THROTTLED$", stderr, re.MULTILINE
+    )
+    assert re.search(r"^Heartbeat +4 +3 +75\.0% .* 2 +0us +0us +1\.00ms .* - +- +-$", stderr, re.MULTILINE)
+    assert re.search(r"^Metadata +12 +1 +25\.0% .* 1 +1\.00ms +1\.00ms .* - +- +-$", stderr, re.MULTILINE)
     assert "Expected errors\n" in stderr
     assert "LEADER_NOT_AVAILABLE" in stderr
 

@@ -10,7 +10,7 @@ from kdissect.sinks.lines import Count, Lines
 from kdissect.sinks.rows import Rows
 from kdissect.sinks.sink import Demand
 
-NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "color": "never"}
+NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "color": "never", "heading": None}
 
 
 def exchange_output(**chosen: object) -> ExchangeOutput:

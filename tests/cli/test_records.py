@@ -195,14 +195,14 @@ def test_lines(records: Records) -> None:
     done = records("--topic", "orders", "--offset", "0", "--produced", QUICKSTART)
     assert (done.status, done.err) == (OK, "")
     assert done.lines[0] == (
-        "2026-11-21T09:25:31.744257Z  Produce  orders-1              0           customer-0        "
+        "09:25:31.744257  Produce  orders-1              0           customer-0        "
         '{"order": 0, "item": "apple", "count": 1}'
     )
     assert len(done.lines) == 3
 
 
 def test_times(records: Records) -> None:
-    assert records("-t", "r", "-c", "1", QUICKSTART).lines[0].startswith("0.0")
+    assert records("-t", "r", "-c", "1", QUICKSTART).lines[0].lstrip().startswith("0.0")
 
 
 def test_the_columns_are_the_documented_ones(records: Records) -> None:

@@ -25,6 +25,7 @@ pytest.importorskip("vl_convert", reason="needs the extra kdissect[report]")
 pytest.importorskip("jinja2", reason="needs the extra kdissect[report]")
 
 from kdissect.cli.plot import KINDS
+from kdissect.extras import install
 from kdissect.phrases import printable
 from kdissect.text import charts
 
@@ -202,7 +203,7 @@ def test_without_the_extra(
     ):
         done = run(capsys, *command, "no such file")
         assert done.status == 2
-        assert "pip install 'kdissect[report]'" in done.err
+        assert install("report") in done.err
     assert run(capsys, "report", "--format", "json", "-o", str(tmp_path / "x.json"), FENCED).status == 0
 
 

@@ -102,11 +102,11 @@ def test_names_from_the_network_are_escaped(
 
 
 def test_json_has_the_entries_and_notes_of_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "story", "group:restless", STORM).lines
+    lines = run(capsys, "story", "-t", "ud", "group:restless", STORM).lines
     rows = [json.loads(line) for line in run(capsys, "story", "group:restless", "--json", STORM).lines]
     assert [row["type"] == "note" for row in rows] == ["* " in line for line in lines]
     for row, line in zip(rows, lines, strict=True):
-        assert line.startswith(row["time"])
+        assert line.startswith(row["time"].rstrip("Z"))
         if row["type"] == "exchange":
             assert row["exchange"] in line
             assert all(error in line for error in row["errors"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from kdissect.cli.main import main
 from tests.cli.commands import talk, write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -53,9 +55,49 @@ def test_color(
 def test_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "93")
     assert terminal.width(Tty()) == 93
-    assert terminal.width(io.StringIO()) is None
+    assert terminal.width(io.StringIO()) == 93
     monkeypatch.setenv("COLUMNS", "7")
     assert terminal.width(Tty()) == terminal.MIN_WIDTH
+    for columns in ("", "0", "wide"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert terminal.width(io.StringIO()) is None
+
+
+def test_a_pipe_and_a_terminal_show_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = write(tmp_path / "capture.pcap", talk())
+    for command in ("read", "records", "summary", "check", "read -V"):
+        for columns in ("80", "130", None):
+            if columns is None:
+                monkeypatch.delenv("COLUMNS")
+            else:
+                monkeypatch.setenv("COLUMNS", columns)
+            screen = Tty()
+            options = ["--color", "never"] if columns is not None else ["--color", "never", "--wide"]
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stdout", screen)
+                main([*command.split(), *options, capture])
+            capsys.readouterr()
+            main([*command.split(), capture])
+            piped = capsys.readouterr().out
+            has_heading = command in ("read", "records")
+            assert screen.getvalue().splitlines()[has_heading:] == piped.splitlines()
+
+
+def test_hidden_columns_of_lines_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = write(tmp_path / "capture.pcap", talk())
+    for columns, hidden in (("80", "2 columns"), ("130", "1 column"), ("160", None)):
+        monkeypatch.setenv("COLUMNS", columns)
+        main(["read", capture])
+        text = f"kdissect: {hidden} hidden; --wide shows all\n"
+        assert capsys.readouterr().err == (text if hidden else "")
+    monkeypatch.setenv("COLUMNS", "80")
+    for options in (["--wide"], ["--json"], ["-q"], ["--client", "nobody"]):
+        main(["read", *options, capture])
+        assert "hidden" not in capsys.readouterr().err
 
 
 def test_warnings_are_safe_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,15 +172,17 @@ def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("stream", "least", "enabled", "is_shown"),
+    ("out", "stream", "least", "enabled", "is_shown"),
     [
-        (Tty(), 0, True, True),
-        (Tty(), 0, False, False),
-        (io.StringIO(), 0, True, False),
-        (Tty(), 10**9, True, False),
+        (Tty(), Tty(), 0, True, True),
+        (Tty(), Tty(), 0, False, False),
+        (Tty(), io.StringIO(), 0, True, False),
+        (io.StringIO(), Tty(), 0, True, False),
+        (Tty(), Tty(), 10**9, True, False),
     ],
 )
 def test_a_progress_bar_only_on_a_terminal(
+    out: io.StringIO,
     stream: io.StringIO,
     least: int,
     enabled: bool,
@@ -146,12 +190,36 @@ def test_a_progress_bar_only_on_a_terminal(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stream.truncate(0)
+    monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(terminal, "BAR_FROM_BYTES", least)
     conversation = talk()
     path = write(tmp_path / "capture.pcap", conversation)
-    with open_capture(path) as capture, terminal.reading(capture, enabled=enabled) as packets:
+    with (
+        open_capture(path) as capture,
+        terminal.progress(capture.bytes_total, enabled=enabled) as watch,
+    ):
+        packets = watch(capture.packet_blocks(), lambda: capture.bytes_read)
         assert len(list(one_by_one(packets))) == len(conversation.packets)
     assert ("reading" in stream.getvalue() and "100%" in stream.getvalue()) is is_shown
     assert ("B/s" in stream.getvalue()) is is_shown
+
+
+def test_one_bar_for_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Tty()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, screen)
+    total, read = 9_000_000, [0]
+
+    def items(before: int) -> Iterator[None]:
+        for count in (3_000_000, 6_000_000, total):
+            read[0] = before + count
+            yield
+
+    with terminal.progress(total, passes=2) as watch:
+        for before, label, share in ((0, "1/2 topic names", 11), (total, "2/2 reading", 100)):
+            deque(watch(items(before), lambda: read[0]), maxlen=0)
+            line = screen.getvalue().replace("\r", "\n").splitlines()[-1]
+            assert label in line
+            assert f" {share}%" in line
+    assert screen.getvalue().count("\n") == 1

@@ -241,6 +241,18 @@ def test_the_last_lines_of_stderr_are_kept() -> None:
     assert len(buffer.lines) == 20
 
 
+def test_a_message_does_not_stay_on_the_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("kdissect.cli.top.monotonic", lambda: clock[-1])
+    buffer = StderrBuffer()
+    assert buffer.message == ""
+    buffer.write("kdissect: warning: still running as root\n")
+    for now_s, message in ((114.9, "warning: still running as root"), (115.1, "")):
+        clock.append(now_s)
+        assert buffer.message == message
+    assert buffer.lines[-1] == "kdissect: warning: still running as root"  # written at the end
+
+
 def test_memory_is_reported_if_known() -> None:
     memory = memory_bytes()
     assert memory is None or memory > 1_000_000

@@ -211,7 +211,7 @@ def test_missing_names_and_suggestions(criteria: dict[str, Any], text: str) -> N
     for item in ALL.values():
         assert not chosen.matches(item)
         chosen.note_unmatched(item)
-    assert chosen.missing_names() == text
+    assert chosen.unmet() == text
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ def full_summary() -> Summary:
 
 
 def test_all_tables_unless_one_is_named() -> None:
-    assert viewed(full_summary(), None) == full_summary()
-    result = viewed(full_summary(), "topic")
+    assert viewed(full_summary()) == full_summary()
+    result = viewed(full_summary(), ["topic"])
     assert result.topics is full_summary().topics
     assert (result.apis, result.errors, result.slowest, result.partitions) == (None, None, None, None)
     assert result.intervals is full_summary().intervals

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-import pytest
-
 from kdissect import dissect, open_capture, summarize
 from kdissect.text.summary_page import lag_sections as sections
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_a_table_of_readers(narrow: bool) -> None:
+def test_a_table_of_readers() -> None:
     with open_capture("samples/quickstart.pcap") as packets:
         rows = summarize(dissect(packets), parts=["lag"]).lag
     assert rows
-    (section,) = sections(rows, limit=3, narrow=narrow)
+    (section,) = sections(rows, limit=3)
     assert len(section.rows) == 3
     assert section.left_out == len(rows) - 3
     assert all(len(row) == len(section.views) for row in section.rows)

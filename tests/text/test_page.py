@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -35,10 +36,50 @@ def test_a_table_with_everything() -> None:
 
 
 def test_a_narrow_terminal_cuts_columns_that_shrink() -> None:
-    lines = page(TABLE, width=40).splitlines()
+    lines = page(with_kept("BYTES"), width=40).splitlines()
     assert all(len(line) <= 40 for line in lines)
     assert any("…" in line and line.rstrip().endswith("7") for line in lines)
     assert any("12,345" in line for line in lines)
+
+
+def with_kept(*headings: str) -> PageSection:
+    """The table, with columns that are always shown."""
+    views = [replace(view, keep=view.heading in headings) for view in TABLE.views]
+    return TABLE._replace(views=views)
+
+
+def test_columns_without_room_are_left_out_and_counted() -> None:
+    views = [
+        View("A" * 30, str, note="A: what it means"),
+        View("B" * 30, str, keep=True, note="B: what it means"),
+        View("C" * 10, str, shrinks=True),
+        View("D" * 10, str),
+    ]
+    section = PageSection("Numbers", views, [["1", "2", "3" * 40, "4"]])
+    assert page(section).splitlines() == [
+        "Numbers",
+        "A: what it means",
+        "B: what it means",
+        f"{'A' * 30}  {'B' * 30}  {'C' * 10}{' ' * 32}{'D' * 10}",
+        f"1{' ' * 31}2{' ' * 31}{'3' * 40}  4",
+    ]
+    for width, hidden, headings in (
+        (86, 0, "ABCD"),
+        (85, 1, "ABC"),
+        (73, 2, "AB"),
+        (61, 1, "BCD"),
+        (53, 2, "BC"),
+        (41, 3, "B"),
+        (5, 3, "B"),
+    ):
+        lines = page(section, width=width).splitlines()
+        shown = next(line for line in lines if line.startswith(headings[0] * 4))
+        assert [word[0] for word in shown.split()] == list(headings), width
+        assert ("A: what it means" in lines) is ("A" in headings)
+        assert max(map(len, lines)) <= max(width, 60)
+        end = f"{hidden} column{'s' * (hidden > 1)} of Numbers hidden; --wide shows all"
+        assert (" ".join(lines).endswith(end)) is (hidden > 0), width
+    assert "4 columns of 2 tables hidden" in page(section, section, width=70)
 
 
 def test_sections_are_separated() -> None:

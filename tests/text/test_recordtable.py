@@ -23,7 +23,7 @@ def lines(
 ) -> list[str]:
     partition = {"aborted_transactions": [{"producer_id": 9, "first_offset": 0}]} if aborted else None
     out = io.StringIO()
-    table = RecordTable(out, Times("u"), width=width, style=COLORED if color else PLAIN)
+    table = RecordTable(out, Times("u"), width=width, style=COLORED if color else PLAIN, heading=bool(width))
     for record in opened(fetch(raw, topic=topic, partition=partition)):
         table.feed(record)
     table.close()

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from io import StringIO
 
 import pytest
 
 from kdissect import Summary, dissect, open_capture, summarize
 from kdissect.phrases import TopicId, absent
 from kdissect.stats.views import ordered, viewed
-from kdissect.text.page import table
+from kdissect.text.page import PageSection, write
+from kdissect.text.style import PLAIN
 from kdissect.text.summary_page import _TCP, rate, sections, us
 
 
@@ -18,9 +20,8 @@ def summary(sample: str = "kafka-4-basics") -> Summary:
         return summarize(dissect(packets), by=("partition", "group", "connection"), interval_s=1)
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_every_table_has_its_section(narrow: bool) -> None:
-    page = list(sections(summary(), limit=3, narrow=narrow))
+def test_every_table_has_its_section() -> None:
+    page = list(sections(summary(), limit=3))
     assert [section.title for section in page] == [
         *("Capture", "APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"),
         *("Over time", "Errors", "Slowest exchanges", "Waits and delays", "Expected errors"),
@@ -43,16 +44,20 @@ def test_waits_say_what_for_and_how_long() -> None:
     )
     names = [view.heading for view in waits.views]
     rows = {row[0]: dict(zip(names, row, strict=True)) for row in waits.rows}
-    assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response", "quota"}
+    assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response"}  # a quota is only unknown
     assert (rows["Fetch"]["N"], rows["Fetch"]["UNKNOWN"]) == ("5", "4")
 
 
 def test_notes_are_about_columns_that_are_shown() -> None:
     rows = [column for column in _TCP if column.note]
     assert rows
-    wide, narrow = (table("TCP connections", _TCP, [], narrow=narrow).notes for narrow in (False, True))
-    assert [note.split(":")[0] for note in wide] == ["RTT", "ZERO WINDOW"]
-    assert narrow == ()
+    cells = [["-"] * len(_TCP)]
+    shown = {}
+    for width in (None, 80):
+        out = StringIO()
+        write(out, [PageSection("", _TCP, cells)], width=width, style=PLAIN)
+        shown[width] = [line.split(":")[0] for line in out.getvalue().splitlines() if ": " in line]
+    assert shown == {None: ["RTT", "ZERO WINDOW"], 80: []}
 
 
 @pytest.mark.parametrize(
@@ -71,11 +76,8 @@ def test_notes_are_about_columns_that_are_shown() -> None:
         ("Partitions", "errors", "ERRORS"),
     ],
 )
-@pytest.mark.parametrize("narrow", [False, True])
-def test_the_number_that_ranks_is_shown_with_shares(
-    title: str, order: str | None, heading: str, narrow: bool
-) -> None:
-    page = sections(ordered(summary(), order), limit=None, narrow=narrow, order=order)
+def test_the_number_that_ranks_is_shown_with_shares(title: str, order: str | None, heading: str) -> None:
+    page = sections(ordered(summary(), order), limit=None, order=order)
     table = next(section for section in page if section.title == title)
     headings = [view.heading for view in table.views]
     place = headings.index("SHARE")
@@ -86,7 +88,7 @@ def test_the_number_that_ranks_is_shown_with_shares(
 
 
 def test_bars_show_how_service_times_are_distributed() -> None:
-    page = list(sections(viewed(summary(), "api"), limit=None, has_histogram=True))
+    page = list(sections(viewed(summary(), ["api"]), limit=None, has_histogram=True))
     bars = next(section for section in page if section.title == "Distribution of service times")
     rows = {row[0]: row[1:] for row in bars.rows}
     apis = {row.api: row for row in summary().apis or () if row.service_us.count}

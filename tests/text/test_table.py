@@ -35,7 +35,9 @@ def produce(**attributes: Any) -> Exchange:
 
 def lines(*exchanges: Exchange, width: int | None = None, color: bool = False) -> list[str]:
     out = io.StringIO()
-    table = ExchangeTable(out, Times("u"), width=width, style=COLORED if color else PLAIN)
+    table = ExchangeTable(
+        out, Times("u"), width=width, style=COLORED if color else PLAIN, heading=bool(width)
+    )
     for each in exchanges:
         table.feed(each)
     table.close()
@@ -53,7 +55,7 @@ request not captured
 """
 
 
-def test_for_pipes_all_columns_and_no_heading() -> None:
+def test_without_a_width_all_columns() -> None:
     shown = lines(
         exchange("Metadata", 9, {"topics": [{"name": "orders"}]}, {"brokers": [{}]}, client_id="web-shop"),
         produce(kind=UNACKNOWLEDGED),
@@ -85,9 +87,11 @@ def test_two_blanks_end_a_column_and_no_column_is_empty() -> None:
         ),
     ],
 )
-def test_a_terminal_gets_a_heading_and_the_columns_that_fit(width: int, heading: str) -> None:
+def test_the_columns_that_fit(width: int, heading: str) -> None:
     out = io.StringIO()
-    table = ExchangeTable(out, Times("u", digits=3 if width == 80 else 6, in_column=True), width=width)
+    table = ExchangeTable(
+        out, Times("u", digits=3 if width == 80 else 6, in_column=True), width=width, heading=True
+    )
     table.feed(metadata())
     shown = out.getvalue().splitlines()
     assert shown[0] == heading

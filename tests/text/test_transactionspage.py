@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from kdissect.limits import DEFAULT
 from kdissect.stats.transactions import Transactions
 from kdissect.text.transactions_page import sections
@@ -30,9 +28,8 @@ def part() -> TransactionsPart:
     return transactions.rows()
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_the_page(narrow: bool) -> None:
-    page = list(sections(part(), limit=1, narrow=narrow))
+def test_the_page() -> None:
+    page = list(sections(part(), limit=1))
     assert [section.title for section in page] == [
         "Producers",
         "Transactions",

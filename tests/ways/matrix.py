@@ -96,6 +96,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "read": (
         *("", "--json", "--csv", "-V", "-x", "-q", "-t r", "-t dd", "--order time", "--color always"),
         *("--json --records", "-V --records --check-crcs", "--fields time,api,topics,errors", "--heading"),
+        "--wide --heading --color always",
         *("-c 20", "--json -c 5", "-V -c 3", "--json --names whole --topic '*o*'", "--show-secrets"),
         *("--api Fetch", "--json --api Produce,Fetch", "-V --api Metadata", "--csv --client '*'"),
         *("--error '*'", "-t r --error serious", "--json --kind unanswered", "--slower-than 1ms"),
@@ -113,6 +114,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "summary": (
         *("", "--json", f"--json {_ALL_PARTS}", *_PARTS, "--json --api Fetch", "--json --by partition"),
         *("--by topic", "--by connection --interval 1s", "--json --by client --interval 1s"),
+        *("--by client,topic", "--json --by api,group"),
         "--sketches sketches.jsonl",
     ),
     "story": (
@@ -131,6 +133,8 @@ LINES: dict[str, tuple[str, ...]] = {
 """Options of each command that reads captures."""
 IN_SPARK = ("spark decode",)
 """Such commands that tests/spark/test_every_way.py compares with ``export``."""
+OF_EXPORT = ("sql",)
+"""Such commands that query what ``export`` writes; tests/cli/test_sql.py."""
 
 
 class Command(NamedTuple):

@@ -19,6 +19,7 @@ from tests.ways.matrix import (
     IS_DEEP,
     JSON,
     LINES,
+    OF_EXPORT,
     OF_REPORTS,
     PARAMETERS,
     WAYS,
@@ -104,9 +105,9 @@ def test_all_commands_of_a_capture(capture: Capture, way: Way, matrix: Matrix) -
 
 
 def test_every_command_that_reads_captures_is_in_the_matrix() -> None:
-    missing = {*PARAMETERS} - {*LINES, *IN_SPARK}
+    missing = {*PARAMETERS} - {*LINES, *IN_SPARK, *OF_EXPORT}
     assert not missing, f"add lines with options of {', '.join(missing)} to LINES in tests/ways/matrix.py"
-    assert {*LINES, *IN_SPARK} <= {*PARAMETERS}
+    assert {*LINES, *IN_SPARK, *OF_EXPORT} <= {*PARAMETERS}
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def doctor(start: bool, as_json: bool, color: str, **options: Any) -> None:
 
 def _section(requirements: Sequence[Requirement]) -> PageSection:
     views = (
-        View("REQUIREMENT", lambda requirement: requirement.name),
-        View("FOUND", lambda requirement: requirement.found, shrinks=True, width=20),
-        View("FIX", lambda requirement: requirement.remedy or "", shrinks=True, width=20),
+        View("REQUIREMENT", lambda requirement: requirement.name, keep=True),
+        View("FOUND", lambda requirement: requirement.found, shrinks=True, width=20, keep=True),
+        View("FIX", lambda requirement: requirement.remedy or "", shrinks=True, width=20, keep=True),
     )
     return table("", views, requirements)

@@ -14,8 +14,8 @@ from kdissect.capture.stores import StorePath
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.spark.target_options import DUCKDB, SPARK
-from kdissect.cli.terminal import output, style_of, warn, width
+from kdissect.cli.spark.target_options import DUCKDB, SPARK, has_spark
+from kdissect.cli.terminal import output, style_of, warn, wide_option, width
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import json_writer, listed
@@ -124,9 +124,10 @@ def _to_reports(text: str) -> tuple[str, ...]:
 @click.option(
     "--engine",
     type=click.Choice([SPARK, DUCKDB]),
-    help="What computes the reports. [default: DuckDB for tables up to 1 GB on this machine, if it is "
-    "installed and no option needs Spark; otherwise Spark]",
+    help="What computes the reports. [default: DuckDB for tables up to 1 GB on this machine, or of any "
+    "size if Spark is not installed; Spark if an option needs it or DuckDB is not installed]",
 )
+@wide_option
 @color_option
 @target_options.spark_options
 def report(directories: tuple[str, ...], **options: Any) -> None:
@@ -185,9 +186,11 @@ def _check_append(target: str | None, interval: str | None, jobs: Sequence[str],
 
 
 def _usual_engine(where: Sequence[str]) -> str:
-    """DuckDB if it is installed, and the tables are small and on this machine."""
+    """DuckDB if it is installed, and the tables are small and on this machine, or Spark is not installed."""
     if any(map(is_url, where)) or duck.why_not() is not None:
         return SPARK
+    if not has_spark():
+        return DUCKDB
     total = sum(path.stat().st_size for each in where for path in Path(each).rglob("part-*"))
     return DUCKDB if total <= MAX_DUCKDB_BYTES else SPARK
 

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import CSV_TEXTS, at_least, color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.spark.report import addresses, check_engine
-from kdissect.cli.spark.target_options import DUCKDB, SPARK
-from kdissect.cli.terminal import output, style_of, width
-from kdissect.phrases import absent, json_writer, many
-from kdissect.spark.tables import is_number, is_spark, rows, views
+from kdissect.cli.spark.report import addresses, check_engine, is_url
+from kdissect.cli.spark.target_options import DUCKDB, SPARK, has_spark
+from kdissect.cli.sql import result_options, show
+from kdissect.cli.terminal import output
+from kdissect.spark.session import SparkTarget
+from kdissect.spark.tables import is_spark, views
 from kdissect.tables import duck
-from kdissect.tables.lines import printable_cells
-from kdissect.tables.values import json_bytes
-from kdissect.text import page
-from kdissect.text.page import PageSection, View, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import TextIO
-
-ROWS = 1000  # on the page, without --max-rows
 
 EXAMPLES = """\b
 Examples:
@@ -42,29 +30,20 @@ Examples:
 @command(epilog=EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.argument("statement", metavar="STATEMENT")
-@click.option("--json", "form", flag_value="json", help="JSON lines.")
-@click.option("--csv", "form", flag_value="csv", help=f"CSV with a header line. {CSV_TEXTS}")
-@click.option(
-    "--max-rows",
-    type=at_least(1),
-    metavar="N",
-    help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
-)
 @click.option(
     "--engine",
     type=click.Choice([SPARK, DUCKDB]),
-    default=SPARK,
-    show_default=True,
-    help="Engine and SQL dialect; DuckDB starts sooner, and needs neither Spark nor Java.",
+    help="Engine and SQL dialect; DuckDB starts sooner, and needs neither Spark nor Java. [default: "
+    "Spark if it is installed, otherwise DuckDB]",
 )
-@color_option
+@result_options
 @target_options.spark_options
 def sql(
     directories: tuple[str, ...],
     statement: str,
     form: str | None,
     max_rows: int | None,
-    engine: str,
+    engine: str | None,
     color: str,
     **options: Any,
 ) -> None:
@@ -76,56 +55,10 @@ def sql(
     """
     spark_target, log = target_options.take(options)
     where = addresses(directories, spark_target)
+    needs_spark = spark_target != SparkTarget() or log is not None or any(map(is_url, where))
+    engine = engine or (SPARK if needs_spark or has_spark() else DUCKDB)
     check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         views(session, where)
         frame = session.sql(statement) if is_spark(session) else duck.sql(session, statement)
-        if form is None:
-            _page(out, frame, max_rows or ROWS, color)
-        else:
-            write = _json if form == "json" else _csv
-            write(out, frame.columns, rows(frame, max_rows))
-
-
-def _json(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise click.UsageError(f"two columns are named {twice}; rename one of them: {twice} AS NAME")
-    write = json_writer(out)
-    for row in result_rows:
-        write(json_bytes(dict(zip(names, row, strict=True))) + b"\n")
-
-
-def _csv(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) -> None:
-    lines = csv.writer(out)
-    texts = ([None if value is None else _text(value) for value in row] for row in result_rows)
-    lines.writerows(map(printable_cells, chain([names], texts)) if out.isatty() else chain([names], texts))
-
-
-def _page(out: TextIO, frame: Any, max_rows: int, color: str) -> None:
-    result_rows = list(rows(frame, max_rows + 1))
-    if frame.columns:
-        page.write(
-            out, [_section(frame, result_rows, max_rows)], width=width(out), style=style_of(out, color)
-        )
-
-
-def _section(frame: Any, result_rows: Sequence[Sequence[Any]], max_rows: int) -> PageSection:
-    def view(index: int, name: str) -> View:
-        def cell(row: Sequence[Any]) -> str:
-            return absent(None if row[index] is None else _text(row[index]))
-
-        is_right = is_number(frame, index)
-        return View(name, cell, right=is_right, shrinks=not is_right)
-
-    views = [view(index, name) for index, name in enumerate(frame.columns)]
-    more = (
-        (f"first {many(max_rows, 'row')}; use --max-rows to show more",)
-        if len(result_rows) > max_rows
-        else ()
-    )
-    return table("", views, result_rows[:max_rows], notes=more if result_rows else ("no rows",))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_bytes(value).decode()
+        show(out, frame, form, max_rows, color)

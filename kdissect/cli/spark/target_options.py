@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,11 @@ def take(options: dict[str, Any]) -> tuple[SparkTarget, Path | None]:
         remote = os.environ.get("SPARK_REMOTE") or None
     spark_target = SparkTarget(master, remote, dict(options.pop("conf")))
     return spark_target, log
+
+
+def has_spark() -> bool:
+    """Whether Spark is installed."""
+    return find_spec("pyspark") is not None
 
 
 @contextmanager

@@ -359,9 +359,9 @@ class ConnectionRefused(Unreachable):
     severity = WARNING
     title = "Connections to a Kafka listener are refused."
     when = (
-        "Any refused attempt to connect to an endpoint that is selected with -d, or where a broker responded "
-        f"in the capture; error at {_ERROR_AT} attempts if no later one succeeds. Scans and floods are "
-        "not reported."
+        "A connection to a broker is refused, even once. Brokers are endpoints that respond to Kafka "
+        f"requests in the capture, and those selected with -d. Error at {_ERROR_AT} attempts if no later one "
+        "succeeds. Scans and floods are not reported."
     )
     advice = (
         "Check that the broker is running and listening there: its log, its listeners setting, ss -ltn on "

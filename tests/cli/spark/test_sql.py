@@ -42,6 +42,18 @@ def test_a_table(query: Asking) -> None:
     ]
 
 
+def test_duckdb_where_there_is_no_spark(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tables: Path
+) -> None:
+    for module in ("sql", "report"):
+        monkeypatch.setattr(f"kdissect.cli.spark.{module}.has_spark", lambda: False)
+    monkeypatch.setattr("kdissect.cli.spark.report.MAX_DUCKDB_BYTES", 0)  # larger than that
+    for command in (("sql", str(tables), COUNTED), ("report", str(tables), "--report", "errors")):
+        done = run(capsys, "spark", *command)
+        assert done.status == OK
+        assert done.err.startswith("kdissect: engine: DuckDB ")
+
+
 def test_tables_in_a_store(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(capsys, "spark", "sql", "--engine", "duckdb", "s3://bucket/tables", "select 1")
     assert done.status == USAGE
