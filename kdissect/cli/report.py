@@ -170,8 +170,8 @@ def _evidence(query: Query, summary: Summary, topics: Mapping[str, tuple[str, in
 
     if ids:
         limits = replace(query.limits, naming_window_ns=0)  # names are known
-        wanted = frozenset(map(to_exchange_id, ids))
-        chosen = replace(query.options, exchanges=wanted, names=WINDOW, limits=limits)
+        exchanges = frozenset(map(to_exchange_id, ids))
+        chosen = replace(query.options, exchanges=exchanges, names=WINDOW, limits=limits)
         again = replace(query, options=chosen, filter=build(where=None))
         with open_run(again) as run:
             run.into(Each(keep), len(ids))
