@@ -1025,7 +1025,7 @@ class StalledReader(ConnectionRule):
                 reader = _PROXY if end == CLIENT and row.hop is not None else end
                 kept = self.kept[*_tcp_key(row), reader]
                 kept.note(row)
-                kept.last_ns = max(kept.last_ns, row.closed_ns or 0)
+                kept.last_ns = max(kept.last_ns, (row.last_ns if row.end is None else row.end.time_ns) or 0)
                 kept.stalled_ns += stalled_ns
                 kept.longest_ns = max(kept.longest_ns, stalled_ns)
                 kept.waiting_bytes += row.tcp.unacknowledged(1 - side)

@@ -40,6 +40,7 @@ _PIECE_NS = 5 * SECOND_NS
 _MAX_PIECES, _MAX_SPANS, _MAX_NODES = 128, 64, 1000
 _MIN_ATTEMPTS = 2  # or one, after the broker ended a connection
 _ERROR_AT = 3
+_RETRY_NS = 60 * SECOND_NS  # clients try more often than that
 
 
 class OutagePiece(NamedTuple):
@@ -135,7 +136,8 @@ class BrokerUnreachable(Rule):
         "one after it had ended a connection. If none was refused, the clients must have had responses from "
         "another broker meanwhile, because otherwise they may have been cut off themselves. Only attempts of "
         "addresses that brokers served in the capture count. Error if it did not come back, and "
-        f"{_ERROR_AT} attempts failed."
+        f"{_ERROR_AT} attempts failed. The time ends when it sent something again, or with the last attempt "
+        f"if that was more than {_RETRY_NS // SECOND_NS} s before."
     )
     advice = (
         "Look at the broker's log and uptime at that time: a restart, a crash, the out-of-memory killer. "
@@ -218,7 +220,7 @@ class BrokerUnreachable(Rule):
             time_ns, connection = piece.first
             outage.take(max(time_ns, begin_ns), connection, piece.attempts + piece.ended)
             outage.touch(host, broker)
-        until_ns = last_ns if end_ns == NEVER_NS else end_ns
+        until_ns = end_ns if end_ns - last_ns <= _RETRY_NS else last_ns  # nobody tried: it may have been back
         first_ns = min(max(begin_ns, piece.first[0]) for _, piece in pieces)
         outage.last_ns = max(outage.last_ns, until_ns)
         outage.outages += 1

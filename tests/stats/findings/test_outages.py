@@ -92,3 +92,12 @@ def test_a_broker_that_restarts_again_and_again_is_one_finding() -> None:
     assert row.message.startswith(
         "served nobody 3 times, 2.9 minutes in all: 3 connections ended, 3 attempts"
     )
+
+
+def test_how_long_a_broker_was_gone_is_not_known_if_nobody_tried() -> None:
+    attempts = [refused(1 + number, 5 + number) for number in range(3)]
+    (soon,) = outages(served(), *attempts, served(50, at_s=30))
+    (late,) = outages(served(), *attempts, served(50, at_s=300))
+    assert (soon.message, soon.severity) == (late.message, late.severity)
+    assert (soon.last - soon.first).total_seconds() == 25
+    assert (late.last - late.first).total_seconds() == 2

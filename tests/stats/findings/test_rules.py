@@ -138,6 +138,25 @@ def test_troubles_give_their_findings(path: Path) -> None:
     }, truth["what"]
 
 
+@pytest.mark.parametrize(
+    ("captures_of", "causes"),
+    [
+        (("gone", "loss"), {"broker-unreachable", "network-loss"}),
+        (("waits", "closes"), {"throttled", "broker-closes"}),
+        (("silent", "login"), {"broker-silent", "broker-closes"}),
+        (("firewall", "tls"), {"connect-timeout", "tls-port-mismatch"}),
+    ],
+    ids=str,
+)
+def test_two_causes_are_two_findings(captures_of: Sequence[str], causes: set[str]) -> None:
+    """Two recordings of the same addresses, one after the other; in each, the topic is a new one."""
+    paths = [f"samples/troubles/{name}.pcap.gz" for name in captures_of]
+    document = json.loads(CliRunner().invoke(kdissect, ["summary", "--findings", "--json", *paths]).stdout)
+    rules = [row["rule"] for row in document["findings"] if row["explained_by"] is None]
+    assert sorted(set(rules) - HABITS - {"topic-recreated"}) == sorted(causes)
+    assert len(rules) == len(set(rules))
+
+
 def test_healthy_traffic_has_no_findings() -> None:
     assert located_in(Path("samples/troubles/healthy.pcap.gz")) == []
 
