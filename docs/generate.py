@@ -22,14 +22,17 @@ from kdissect.cli.help import full_help
 from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
 from kdissect.stats.document import Summary
+from kdissect.stats.findings.causes import EXPLAINS, TIES
+from kdissect.stats.findings.rules import RULES
 from kdissect.stats.quality import Check
 from kdissect.tables.columns import EXCHANGE, RECORD
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY
 from kdissect.tables.rows import TABLES
 from kdissect.tables.values import json_document
+from samples.pages import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.tables.columns import Column
 
@@ -160,6 +163,77 @@ the text if it is `json`. With `--partition-by`, the columns `date` and `api` ar
 the files.
 """
 
+FINDINGS_HEAD = """\
+# Findings
+
+This page is generated. The first screen of `kdissect summary FILE` shows what is wrong, `kdissect summary
+--findings FILE` shows it in full, and `kdissect summary --findings --list` the rules.
+
+## How to read the first screen
+
+```text
+traffic     failing: 10 requests, 1 unanswered, 1 abandoned, 0 with errors, 1 error finding
+timeline    07:13:40 throttled -> 07:14:02 broker-unreachable
+findings    error 07:14:02-07:14:23 (21 s) broker-unreachable: broker 10.0.0.3:9092 (node 3): served ...
+              explains broker-resets, leaders-moving, connection-refused
+            2 more: acks, tiny-batches
+```
+
+1. `traffic` is the verdict: failing, degraded, good or unknown. Only causes count for it.
+2. `timeline` shows in which order the causes began, if several errors or warnings did not begin in the same
+   second.
+3. Each finding is one cause: its severity, when it was first and last seen and how long that is, the rule,
+   who it is about, and what was counted. All that one rule found is one finding: "3 clients, all at 10.0.0.7,
+   2 brokers" says what its parts have in common. Two brokers that were gone are two findings.
+4. `explains` lists consequences: what other rules found, and what the cause is enough to explain. They do not
+   count for the verdict. In `--findings` they stand below their cause; in JSON they have `explained_by`.
+5. The worst severity comes first. Of the same severity, the finding with the most failed requests and lost
+   records does, then the one that took the most time.
+
+A finding says what the packets show. If they do not show whose fault it is, the finding does not say so
+either: attempts to connect that nobody answers are `connect-timeout`, and not `broker-unreachable`, unless
+the same clients reach other brokers at that time.
+
+In JSON, `scope` has the number and some names of clients, client hosts, brokers, topics, groups and
+connections; `impact` has requests, records and time; `parts` has one entry for each subject.
+
+## From a symptom to its cause
+
+These are lines of clients' and brokers' logs, and what `summary` shows of samples in the repository in which
+that happened.
+"""
+
+COOKBOOK = (
+    ("`Connection to node 1 could not be established. Node may not be available.`", "gone"),
+    ("`Connection setup timed out in state CONNECT`", "firewall"),
+    ("`Disconnected while requesting ApiVersion`, again and again", "closes"),
+    ("Clients connect, then say `1/1 brokers are down`", "advertised"),
+    ("The broker's log has `Invalid receive (size = 369295616 larger than 104857600)`", "tls"),
+    ("`Request timed out` for all requests to one broker", "silent"),
+    ("Latencies are high now and then, but not those in the broker's metrics", "loss"),
+    ("`NOT_ENOUGH_REPLICAS`", "brokers"),
+    ("A producer is slow, and the broker idle", "waits"),
+)
+"""Symptom, and the trouble in samples/troubles that shows it."""
+
+FINDINGS_RULES = """\
+## Rules
+
+| rule | severity | looks for | reported if | explains |
+|---|---|---|---|---|
+"""
+
+FINDINGS_TIES = """\
+## What explains what
+
+A finding explains another only if both have this in common. Besides, every finding about a client that is
+not a note explains `client-unserved` of that client. If several findings could explain another, the first in
+this table does.
+
+| cause | consequences | in common |
+|---|---|---|
+"""
+
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
@@ -180,6 +254,7 @@ def pages() -> dict[Path, str]:
         DIRECTORY / "columns.md": columns_page(),
         DIRECTORY / "source.md": source_page(),
         DIRECTORY / "monitoring" / "dashboard.json": grafana.dashboard(),
+        DIRECTORY / "findings.md": findings_page(),
         DIRECTORY / "summary.schema.json": json_document(schema(Summary)).decode(),
         DIRECTORY / "check.schema.json": json_document(schema(Check)).decode(),
     }
@@ -208,6 +283,32 @@ def source_page() -> str:
     """A line for each option of the data source."""
     rows = (f"| `{name}` | {description} |" for name, description in OPTIONS.items())
     return "\n".join((SOURCE_HEAD, "| option | meaning |", "|---|---|", *rows, ""))
+
+
+def findings_page() -> str:
+    """How to read findings, symptoms with the output of samples, the rules, and what explains what."""
+    recipes = []
+    for symptom, sample in COOKBOOK:
+        command = f"summary samples/troubles/{sample}.pcap.gz"
+        screen = shown(command.split(), WIDTH).split("\n\n")[0].rstrip()
+        recipes.append(f"**{symptom}**\n\n```text\n$ kdissect {command}\n{screen}\n```\n")
+    rules = [
+        f"| `{row.rule}` | {row.severity} | {row.title} | {row.when} | {code(EXPLAINS.get(row.rule, ()))} |"
+        for row in (rule.row() for rule in RULES)
+    ]
+    ties = [
+        f"| `{cause}` | {code(other for other, kind in others.items() if kind == tie)} | {TIES[tie]} |"
+        for cause, others in EXPLAINS.items()
+        for tie in dict.fromkeys(others.values())
+    ]
+    return "\n".join(
+        (FINDINGS_HEAD, *recipes, FINDINGS_RULES + "\n".join(rules), "", FINDINGS_TIES + "\n".join(ties), "")
+    )
+
+
+def code(names: Iterable[str]) -> str:
+    """Names, each as code."""
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def columns_page() -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
+from kdissect.stats.findings.causes import rows
 from kdissect.stats.load import Aggregator
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
@@ -31,9 +33,14 @@ def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
     merged = rule(DEFAULT)
     for part in reversed(parts.values()):
         merged.merge(pickle.loads(pickle.dumps(part)))
-    rows = sorted(everything.findings(), key=_about)
-    assert sorted(merged.findings(), key=_about) == rows
-    return rows
+    reported = rows_of(everything)
+    assert rows_of(merged) == reported
+    return reported
+
+
+def rows_of(rule: Rule) -> list[FindingRow]:
+    """A row for each part of what a rule has found."""
+    return sorted(chain.from_iterable(rows([part], {rule.name: 0}) for part in rule.findings()), key=_about)
 
 
 def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:

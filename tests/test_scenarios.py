@@ -23,7 +23,7 @@ from samples.golden import captures, name_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.stats.document import FindingRow, GroupHistory, LagRow, Summary
+    from kdissect.stats.document import FindingPart, FindingRow, GroupHistory, LagRow, Summary
 
 SAMPLES = {name_of(path): path for path in captures()}
 # Nothing went wrong when these were recorded: groups of both protocols and of both kinds of rebalance,
@@ -52,8 +52,10 @@ def rows_of(rows: Sequence[Any] | None) -> Sequence[Any]:
     return rows
 
 
-def findings(sample: str, rule: str) -> list[FindingRow]:
-    return [row for row in rows_of(summary_of(sample).findings) if row.rule == rule]
+def findings(sample: str, rule: str) -> list[FindingRow | FindingPart]:
+    """What a rule found, each of its parts apart."""
+    rows = [row for row in rows_of(summary_of(sample).findings) if row.rule == rule]
+    return [part for row in rows for part in row.parts or [row]]
 
 
 def client(sample: str, name: str) -> Any:

@@ -195,8 +195,9 @@ def test_check_and_story(restless: tuple[Path, Path]) -> None:
         orjson.loads(say("check", "--json", *paths).out.decode())["health"]
         for paths in (restless[:1], restless)
     ]
-    assert "rebalance-storm: 9 rebalances" in health[0]["reason"]
-    assert "rebalance-storm: 9 rebalances" in health[1]["reason"]
+    assert "rebalance-storm: group restless: 9 rebalances" in health[0]["reason"]
+    assert "rebalance-storm: group restless of cluster " in health[1]["reason"]
+    assert ": 9 rebalances within " in health[1]["reason"]
     notes = [
         say("story", "group:restless", *paths).out.decode().count("rebalance ")
         for paths in (restless[:1], restless)

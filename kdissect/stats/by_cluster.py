@@ -18,7 +18,7 @@ from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, merged, own, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Endpoint, Exchange
@@ -118,6 +118,12 @@ class ByCluster(Summed):
             for name, count in part.other_counts().items():
                 counts[name] = counts.get(name, 0) + count
         return counts
+
+    def cluster_of(self, brokers: Collection[str]) -> str | None:
+        """The cluster of brokers, by address and port; None if it is not known, or they are of several."""
+        known = {str(broker): cluster for broker, cluster in self._clusters.known.items()}
+        clusters = {known.get(broker) for broker in brokers}
+        return clusters.pop() if len(clusters) == 1 else None
 
     def _part(self, key: str | Endpoint | None) -> Any:
         """The part of a cluster or broker; new, if there is room."""

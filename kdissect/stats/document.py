@@ -262,8 +262,51 @@ class ClientConnectionsRow:
 
 
 @dataclass(slots=True, kw_only=True)
+class NamesRow:
+    """Some of the names that a finding is about."""
+
+    count: int | None = described("How many there are; null if not all were counted.")
+    names: list[str] = described("The first five, in alphabetical order.")
+
+
+@dataclass(slots=True, kw_only=True)
+class ScopeRow:
+    """Who and what a finding is about, as far as it says so."""
+
+    clients: NamesRow = described("Client IDs, or addresses of clients without one.")
+    hosts: NamesRow = described("Addresses of clients.")
+    brokers: NamesRow = described("Addresses and ports of brokers.")
+    topics: NamesRow = described("Topics.")
+    groups: NamesRow = described("Groups.")
+    connections: NamesRow = described("IDs of connections, for `read --connection`.")
+
+
+@dataclass(slots=True, kw_only=True)
+class ImpactRow:
+    """What a finding cost. Null: nothing of that kind, or not counted."""
+
+    requests: int | None = described(
+        "Requests, or attempts to connect, that failed, were refused or stayed unanswered."
+    )
+    records: int | None = described("Records that were refused, not read, or may be stored twice.")
+    lost_us: int | None = described("Time lost: for which requests, readers or clients were held up.")
+
+
+@dataclass(slots=True, kw_only=True)
+class FindingPart:
+    """One of the subjects of a finding."""
+
+    subject: str = described("What it is about.")
+    message: str = described("The evidence, with numbers.")
+    count: int = described("How often it was seen.")
+    first: datetime = described("When it was first seen.")
+    last: datetime = described("When it was last seen.")
+    evidence: list[str] = described("As in the finding.")
+
+
+@dataclass(slots=True, kw_only=True)
 class FindingRow(OfCluster):
-    """A likely problem."""
+    """A likely problem: all that a rule found, except what other findings explain."""
 
     rule: str = described("ID of the rule; `summary --findings --list` explains each.")
     severity: str = described(
@@ -277,6 +320,15 @@ class FindingRow(OfCluster):
     last: datetime = described("When it was last seen.")
     evidence: list[str] = described(
         "The first five: exchanges (CONNECTION/NUMBER, for `read --exchange`) or connections."
+    )
+    scope: ScopeRow = described("Who and what it is about: number and some names.")
+    impact: ImpactRow = described("What it cost.")
+    explained_by: str | None = described(
+        "The rule whose finding explains this one: it is the last one above without such a rule. It counts "
+        "for the verdict, and this one does not. Null: no other finding explains it."
+    )
+    parts: list[FindingPart] = described(
+        "The subjects, the most frequent first, if it has several; otherwise empty."
     )
 
 

@@ -12,7 +12,7 @@ from kdissect.stats.document import Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.stats.document import FindingRow
+    from kdissect.stats.document import FindingPart, FindingRow
     from kdissect.stats.load import Load
 
 # The worst first.
@@ -21,6 +21,7 @@ FAILING, DEGRADED, UNKNOWN, GOOD = "failing", "degraded", "unknown", "good"
 NO_VERDICT = Verdict(verdict=UNKNOWN, message="no requests", reason=None)
 
 _FAILING, _DEGRADED = 2, 20  # one in this many requests unanswered or with errors
+_SECONDS = 600  # from here on in minutes
 _VERDICTS = {ERROR: FAILING, WARNING: DEGRADED}
 
 
@@ -28,9 +29,10 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
     """The verdict.
 
     Args:
-        findings: the worst first.
+        findings: the worst first. Those that others explain do not count.
         load: of all exchanges.
     """
+    findings = [finding for finding in findings if finding.explained_by is None]
     worst = findings[0] if findings and findings[0].severity in _VERDICTS else None
     requests = load.exchanges - load.kinds[ORPHAN]
     failed = load.no_answer + load.broken_off + load.failed
@@ -50,8 +52,20 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
 
 
 def headline(finding: FindingRow) -> str:
-    """A finding in one line, what happened first."""
-    return f"{finding.rule}: {finding.message} ({finding.subject})"
+    """A finding in one line: when, who, and what happened."""
+    return f"{when(finding)} {finding.rule}: {finding.subject}: {finding.message}"
+
+
+def when(finding: FindingRow | FindingPart) -> str:
+    """``07:14:02-07:14:23 (21 s)``; ``07:14:02`` if it took less than a second."""
+    first, last = f"{finding.first:%H:%M:%S}", f"{finding.last:%H:%M:%S}"
+    seconds = round((finding.last - finding.first).total_seconds())
+    if not seconds:
+        return first
+    if (days := (finding.last.date() - finding.first.date()).days) > 0:
+        last = f"{last} +{many(days, 'day')}"
+    length = f"{seconds:,} s" if seconds < _SECONDS else f"{round(seconds / 60):,} min"
+    return f"{first}-{last} ({length})"
 
 
 def _and_others(findings: Sequence[FindingRow]) -> str:

@@ -1,4 +1,4 @@
-"""``Summary`` -> its first screen: what an on-call engineer checks first, on at most 24 lines of a terminal.
+"""``Summary`` -> its first screen: what an on-call engineer checks first, on at most 20 lines of a terminal.
 
     capture     good: all 233 exchanges fully captured; packets span 11.18s
     traffic     degraded: 233 requests, 0 unanswered, 0 with errors
@@ -15,9 +15,10 @@ none of has no line.
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.anomalies import ERROR, WARNING
+from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.phrases import (
     client_label,
     columns_of,
@@ -39,10 +40,10 @@ from kdissect.text.page import PageSection, are_of_several_clusters, cluster_lab
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kdissect.stats.document import GroupHistory, LagRow, Summary
+    from kdissect.stats.document import FindingRow, GroupHistory, LagRow, Summary
 
-LINES = 24
-"""Of a terminal without options: 80 columns, 24 lines."""
+LINES = 20
+"""So that a terminal without options, of 80 columns and 24 lines, shows all of them and the prompt."""
 
 _LABEL = 12  # columns
 _MAX_LINES = 3  # of an item
@@ -66,8 +67,12 @@ def overview(summary: Summary, width: int | None, *, is_recorded: bool = True) -
         width: of the terminal; None: lines are not cut.
         is_recorded: whether there is a file that other commands can read.
     """
-    blocks = [*_verdicts(summary), *filter(None, (_findings(summary), _groups(summary), _errors(summary)))]
-    blocks += filter(None, (_unanswered(summary), _more(summary, is_recorded=is_recorded)))
+    above = [*_verdicts(summary), *filter(None, (_timeline(summary),))]
+    below = [*filter(None, (_groups(summary), _errors(summary), _unanswered(summary)))]
+    below += filter(None, (_more(summary, is_recorded=is_recorded),))
+    rows = sum(len(items) + bool(left_out) for _, items, left_out in (*above, *below))
+    findings = _findings(summary, LINES - _DETAIL_LINES - rows)
+    blocks = [*above, *filter(None, (findings,)), *below]
     return _section(blocks, width)
 
 
@@ -117,8 +122,9 @@ def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------
 
 
+_DETAIL_LINES = 3  # that the last block may take in addition
 _DETAILS, _COMMAND = "details", "kdissect "
-_FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 3, 3, 2  # items at most; one line each, they fit with the rest
+_FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 2, 2, 1  # items at most; one line each, they fit with the rest
 
 
 def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_ScreenBlock]:
@@ -137,10 +143,41 @@ def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_Scre
         yield _ScreenBlock("traffic", [(text, style) for text in texts])
 
 
-def _findings(summary: Summary) -> _ScreenBlock | None:
-    rows = summary.findings or ()
-    items = [(f"{row.severity} {headline(row)}", _STYLES.get(row.severity, "")) for row in rows[:_FINDINGS]]
-    return _ScreenBlock("findings", items, len(rows) - len(items)) if items else None
+def _findings(summary: Summary, room: int) -> _ScreenBlock | None:
+    """The causes, each with the rules that it explains, in ``room`` rows."""
+    below: dict[int, list[str]] = {}
+    causes: list[FindingRow] = []
+    for row in summary.findings or ():
+        if row.explained_by is None:
+            causes.append(row)
+        else:
+            below.setdefault(len(causes), []).append(row.rule)
+    items: list[tuple[str, str]] = []
+    shown = 0
+    for row in causes[:_FINDINGS]:
+        explained = below.get(shown + 1)
+        if shown and len(items) + 1 + bool(explained) + (shown + 1 < len(causes)) > room:
+            break
+        items.append((f"{row.severity} {headline(row)}", _STYLES.get(row.severity, "")))
+        if explained:
+            items.append((f"  explains {', '.join(explained)}", _FAINT))
+        shown += 1
+    if others := [row.rule for row in causes[shown:]]:
+        items.append((f"{len(others):,} more: {', '.join(dict.fromkeys(others))}", _FAINT))
+    return _ScreenBlock("findings", items) if items else None
+
+
+def _timeline(summary: Summary) -> _ScreenBlock | None:
+    """What began when, if several causes follow each other."""
+    rows = [row for row in summary.findings or () if row.explained_by is None and row.severity != NOTE]
+    rows = sorted(rows[:_FINDINGS], key=attrgetter("first"))
+    if len(rows) < 2 or len({f"{row.first:%H:%M:%S}" for row in rows}) < 2:
+        return None
+    times = Counter(row.rule for row in rows)
+    steps = (
+        f"{row.first:%H:%M:%S} {row.rule}{f' ({row.subject})' if times[row.rule] > 1 else ''}" for row in rows
+    )
+    return _ScreenBlock("timeline", [(" -> ".join(steps), "")])
 
 
 def _groups(summary: Summary) -> _ScreenBlock | None:

@@ -13,6 +13,7 @@ from kdissect.phrases import (
     bar,
     between,
     duration,
+    facts,
     listed,
     many,
     nonzero,
@@ -21,6 +22,7 @@ from kdissect.phrases import (
     topic_label,
 )
 from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow
+from kdissect.stats.health import when
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import ranked, share_amount
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.stats import document
-    from kdissect.stats.document import ErrorRow, FindingRow, LagRow, RuleRow, VersionsPart
+    from kdissect.stats.document import ErrorRow, FindingPart, FindingRow, LagRow, RuleRow, VersionsPart
     from kdissect.stats.summarizer import Summarizer
     from kdissect.stats.traffic import ClientOfCluster
 
@@ -583,21 +585,59 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
         yield PageSection("Findings", notes=("no findings (--list explains the rules)",))
         return
     shown = rows[:limit]
-    severities = list(dict.fromkeys(row.severity for row in rows))
-    counted = (many(sum(row.severity == each for row in rows), each) for each in severities)
+    causes = [row for row in rows if row.explained_by is None]
+    severities = list(dict.fromkeys(row.severity for row in causes))
+    counted = [many(sum(row.severity == each for row in causes), each) for each in severities]
+    if len(causes) < len(rows):
+        counted.append(f"{many(len(rows) - len(causes), 'consequence')}, each below its cause")
     how = (
         "to see the evidence: kdissect read --exchange ID FILE (IDs with a slash), or --connection ID FILE "
         "(IDs without)"
     )
     yield PageSection("Findings", notes=(", ".join(counted), how))
     for place, row in enumerate(shown, 1):
-        notes = (
-            f"{row.subject}: {row.message}",
-            f"advice: {row.advice}",
-            f"{_when(row)}; evidence: {', '.join(row.evidence)}",
-        )
         left_out = len(rows) - len(shown) if place == len(shown) else 0
-        yield PageSection(f"{row.severity}: {row.rule}", notes=notes, left_out=left_out)
+        title = f"explained by {row.explained_by}" if row.explained_by else row.severity
+        yield PageSection(f"{title}: {row.rule}", notes=tuple(_finding_notes(row)), left_out=left_out)
+
+
+_PARTS = 20
+
+
+def _finding_notes(row: FindingRow) -> Iterator[str]:
+    """What happened, to whom and when, what it cost, and the parts."""
+    yield f"{row.subject}: {row.message}"
+    yield facts(_when(row), *_cost(row.impact), *_hit(row.scope))
+    if row.explained_by is None:
+        yield f"advice: {row.advice}"
+    yield f"evidence: {', '.join(row.evidence)}"
+    for part in row.parts[:_PARTS]:
+        yield f"- {part.subject}: {part.message}; {_when(part)}; {', '.join(part.evidence[:1])}"
+    if len(row.parts) > _PARTS:
+        yield f"- {len(row.parts) - _PARTS:,} more, with --json"
+
+
+def _cost(impact: document.ImpactRow) -> Iterator[str]:
+    if impact.requests:
+        yield f"{many(impact.requests, 'request')} failed"
+    if impact.records:
+        yield f"{many(impact.records, 'record')} affected"
+    if impact.lost_us:
+        yield f"{span(impact.lost_us * 1000)} lost"
+
+
+def _hit(scope: document.ScopeRow) -> Iterator[str]:
+    """How many clients, hosts and brokers, if that is more than one."""
+    for names, noun in (
+        (scope.clients, "client"),
+        (scope.hosts, "client host"),
+        (scope.brokers, "broker"),
+        (scope.topics, "topic"),
+        (scope.groups, "group"),
+        (scope.connections, "connection"),
+    ):
+        if names.count is not None and names.count > 1:
+            yield many(names.count, noun)
 
 
 def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
@@ -607,9 +647,8 @@ def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
         yield PageSection(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
 
 
-def _when(row: FindingRow) -> str:
-    first, last = f"{row.first:%Y-%m-%d %H:%M:%S}", f"{row.last:%H:%M:%S}"
-    return first if first.endswith(last) else f"{first} to {last}"
+def _when(row: FindingRow | FindingPart) -> str:
+    return f"{row.first:%Y-%m-%d} {when(row)}"
 
 
 # ------------------------------------------------------------------------------------------------------------

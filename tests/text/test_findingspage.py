@@ -15,10 +15,11 @@ def test_each_finding_in_some_lines() -> None:
     assert first.notes[0] == "1 error, 1 warning"
     (section,) = page
     assert (section.title, section.left_out) == ("error: oversized-messages", 1)
-    description, advice, when = section.notes
+    description, when, advice, evidence = section.notes
     assert description.startswith("client payments, topic orders: 1 batch rejected")
+    assert when.endswith("3, 1 request failed")
     assert advice.startswith("advice: ")
-    assert when.endswith("; evidence: payments-Produce/3000")
+    assert evidence == "evidence: payments-Produce/3000"
 
 
 def test_no_findings() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
@@ -12,13 +13,21 @@ from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
 from kdissect.net.duplex import NEVER_NS
-from kdissect.phrases import client_label, duration, many, times, topic_label
+from kdissect.phrases import duration, listed, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
-from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
+from kdissect.stats.findings.rule import (
+    APIS,
+    SECOND_NS,
+    Bursts,
+    Evidence,
+    Minutes,
+    Rule,
+    combined,
+)
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles, bucket_of
 from kdissect.stats.releases import removed_in
 from kdissect.stats.rows import ranked
-from kdissect.stats.sums import Summed, earliest, either, join, largest, latest, merged, summed, total
+from kdissect.stats.sums import Summed, earliest, either, join, joined, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,8 +35,8 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.load import Aggregate
     from kdissect.stats.usual import Usual
 
@@ -54,6 +63,13 @@ class ShortConnection(Evidence):
 
 
 @summed
+class ShortConnections(Minutes):
+    """Short connections, and the number of all."""
+
+    all: int = total()
+
+
+@summed
 class ConnectionChurn(Rule):
     """Each connection costs a TCP and often a TLS handshake, ApiVersions, a login, and memory on the
     broker.
@@ -61,6 +77,7 @@ class ConnectionChurn(Rule):
 
     name = "connection-per-request"
     severity = WARNING
+    of = ("client", "host", "broker")
     title = "A client opens a new connection to the same broker for nearly every request."
     when = (
         f"{_MIN_CONNECTIONS} connections from one address to one broker in a minute, {_SHARE:.0%} of them "
@@ -87,24 +104,23 @@ class ConnectionChurn(Rule):
         if (row.ended_by == BROKER or row.is_refused) and key in self.kept:
             self.kept[key].explained_by_end = True
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients with many short connections."""
         ends: dict[Any, list[ShortConnection]] = {}
         for (*end, _), each in self.kept.items():
             if not each.explained_by_end:
                 ends.setdefault(tuple(end), []).append(each)
         for (client, ip, broker), connected in ends.items():
-            short = Minutes()
+            short = ShortConnections()
             for each in connected:
                 if each.requests <= _REQUESTS:
                     short.add_evidence(each)
             if short.busiest >= _MIN_CONNECTIONS and short.count >= _SHARE * len(connected):
-                yield self.finding(
-                    f"client {client_label(client)} at {ip}, broker {broker}",
-                    f"{short.count:,} of {len(connected):,} connections carried at most {_REQUESTS} "
-                    f"requests, {short.peak}",
-                    short,
-                )
+                short.all = len(connected)
+                yield self.part((client, ip, broker), short)
+
+    def _message(self, _: Scope, each: ShortConnections) -> str:
+        return f"{each.count:,} of {each.all:,} connections carried at most {_REQUESTS} requests, {each.peak}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -162,11 +178,19 @@ def _topics(facts: Facts) -> Iterator[tuple[str, bytes, list[Any]]]:
 
 
 @summed
+class Moves(Evidence):
+    """Changes of leaders; topic and partition -> its leaders in order."""
+
+    partitions: dict[tuple[str, int], list[int]] = joined(or_, dict)
+
+
+@summed
 class LeadersMoving(Rule):
     """A restart or failure moves leaders once or twice. Leaders that keep moving make all clients wait."""
 
     name = "leaders-moving"
     severity = NOTE
+    of = ("topic",)
     title = "Partition leaders change."
     when = (
         "Any leader change (a note, because it explains errors around that time); "
@@ -187,7 +211,7 @@ class LeadersMoving(Rule):
                     kept = self.kept[name, topic_id, partition.get("partition_index", -1)]
                     kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Topics whose leaders moved."""
         ids: dict[str, set[bytes]] = {}
         for name, topic_id, _ in self.kept:
@@ -198,30 +222,32 @@ class LeadersMoving(Rule):
             if topic_id or len(ids[name]) <= 1:
                 key = name, topic_id or next(iter(ids[name]), b""), partition
                 leaders.setdefault(key, Leaders()).merge(each)
-        topics: dict[tuple[str, bytes], dict[int, list[tuple[int, int, str]]]] = {}
+        topics: dict[tuple[str, bytes], Moves] = {}
         for (name, topic_id, partition), each in leaders.items():
             if len(turns := each.in_order) > 1:
-                topics.setdefault((name, topic_id), {})[partition] = turns
-        for (topic, _), partitions in topics.items():
-            evidence = Evidence()
-            for turns in partitions.values():
+                moves = topics.setdefault((name, topic_id), Moves())
+                moves.partitions[name, partition] = [leader for leader, *_ in turns]
                 for _, time_ns, exchange in turns[1:]:
-                    evidence.take(time_ns, exchange)
-            named = ", ".join(
-                f"{partition} ({' -> '.join(str(term[0]) for term in partitions[partition][:_MAX_LEADERS])})"
-                for partition in sorted(partitions)[:_MAX_PARTITIONS]
-            )
-            more = (
-                f" and {len(partitions) - _MAX_PARTITIONS:,} more"
-                if len(partitions) > _MAX_PARTITIONS
-                else ""
-            )
-            yield self.finding(
-                f"topic {topic_label(topic)}",
-                f"{many(evidence.count, 'leader change')}: partition {named}{more}",
-                evidence,
-                WARNING if max(map(len, partitions.values())) > _WARNING_THRESHOLD else NOTE,
-            )
+                    moves.take(time_ns, exchange)
+        for (name, _), moves in topics.items():
+            left = sorted({str(leader) for turns in moves.partitions.values() for leader in turns[:-1]})
+            part = self.part(name, moves)
+            part.scope = {**part.scope, "node": left}
+            yield part
+
+    def _level(self, each: Moves) -> str:
+        return WARNING if max(map(len, each.partitions.values())) > _WARNING_THRESHOLD else NOTE
+
+    def _message(self, scope: Scope, each: Moves) -> str:
+        several = len(scope["topic"]) > 1
+        named = ", ".join(
+            f"{topic_label(topic) + '-' if several else ''}{partition} "
+            f"({' -> '.join(map(str, each.partitions[topic, partition][:_MAX_LEADERS]))})"
+            for topic, partition in sorted(each.partitions)[:_MAX_PARTITIONS]
+        )
+        left_out = len(each.partitions) - _MAX_PARTITIONS
+        more = f" and {left_out:,} more" if left_out > 0 else ""
+        return f"{many(each.count, 'leader change')}: partition {named}{more}"
 
 
 @summed
@@ -230,6 +256,7 @@ class TopicRecreated(Rule):
 
     name = "topic-recreated"
     severity = WARNING
+    of = ("topic",)
     title = "A topic is deleted and created again under the same name."
     when = (
         "Any topic name for which Metadata responses (version 10 and later) of a cluster have two topic IDs."
@@ -247,7 +274,7 @@ class TopicRecreated(Rule):
             if topic_id and partitions:
                 self.kept[cluster_id, name, topic_id].take(facts.exchange.time_ns, facts.id)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Names with several IDs, each of which replaces the one before."""
         topics: dict[tuple[str, str], list[Evidence]] = {}
         for (cluster_id, name, _), each in self.kept.items():
@@ -257,11 +284,10 @@ class TopicRecreated(Rule):
             for each in sorted(ids, key=lambda each: each.first_ns)[1:]:
                 evidence.take(each.first_ns, each.examples[0])
             if evidence.count:
-                yield self.finding(
-                    f"topic {topic_label(name)}",
-                    f"deleted and created again {times(evidence.count)}: its topic ID changed",
-                    evidence,
-                )
+                yield self.part(name, evidence)
+
+    def _message(self, _: Scope, each: Evidence) -> str:
+        return f"deleted and created again {times(each.count)}: its topic ID changed"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -288,6 +314,8 @@ class NotLeader(Rule):
     name = "not-leader-storm"
     needs_flaws = True
     severity = WARNING
+    of = ("client", "topic")
+    failed = "count"
     title = "A client keeps sending requests to brokers that do not lead the partition."
     when = (
         f"{_STORM} NOT_LEADER_OR_FOLLOWER errors for a topic within 10 seconds; a normal leader "
@@ -306,15 +334,11 @@ class NotLeader(Rule):
         for topic in dict.fromkeys(each.topic for each in facts.touched if each.error in _LEADERSHIP):
             self.kept[facts.client, topic].add(facts)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients with many such responses in a short time."""
-        for (client, topic), each in self.kept.items():
-            if each.busiest >= _STORM:
-                yield self.finding(
-                    f"client {client_label(client)}, topic {topic_label(topic)}",
-                    f"{each.count:,} responses from brokers that do not lead the partition, {each.peak}",
-                    each,
-                )
+    def _reports(self, each: Bursts) -> bool:
+        return each.busiest >= _STORM
+
+    def _message(self, _: Scope, each: Bursts) -> str:
+        return f"{each.count:,} responses from brokers that do not lead the partition, {each.peak}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -333,6 +357,8 @@ class Sasl(Rule):
     name = "sasl-failures"
     needs_flaws = True
     severity = WARNING
+    of = ("client", "host", "mechanism", "error")
+    failed = "count"
     title = "A client fails to authenticate."
     when = (
         f"Any failure, or a broker that closes the connection when a SASL token comes without SaslHandshake; "
@@ -356,19 +382,14 @@ class Sasl(Rule):
         """Count the connection if the broker closed it after a token without SaslHandshake."""
         if row.bare_tokens and row.ended_by == BROKER:
             key = row.client_id or row.client.ip, row.client.ip, row.sasl_mechanism, _NO_HANDSHAKE
-            self.kept[key].take(row.first_ns or 0, row.id)
+            self.kept[key].note(row)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All clients with failed logins."""
-        for (client, ip, mechanism, error), each in self.kept.items():
-            by = f" with {mechanism}" if mechanism else ""
-            severity = ERROR if each.count >= _LOOP else WARNING
-            yield self.finding(
-                f"client {client_label(client)} at {ip}",
-                f"login{by} failed {times(each.count)}: {error}",
-                each,
-                severity,
-            )
+    def _level(self, each: Evidence) -> str:
+        return ERROR if each.count >= _LOOP else WARNING
+
+    def _message(self, scope: Scope, each: Evidence) -> str:
+        by = f" with {listed(scope['mechanism'])}" if scope.get("mechanism") else ""
+        return f"login{by} failed {times(each.count)}: {', '.join(scope['error'])}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -394,6 +415,8 @@ class Throttled(Rule):
 
     name = "throttled"
     severity = WARNING
+    of = ("client", "broker")
+    lost = "sum_ms"
     title = "A quota throttles a client."
     when = (
         f"{_MIN_THROTTLED} responses with a throttle time, or {_MIN_THROTTLE_MS:,} ms in total; occasional "
@@ -414,17 +437,15 @@ class Throttled(Rule):
             kept.sum_ms += facts.throttle_ms
             kept.max_ms = max(kept.max_ms, facts.throttle_ms)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients that were throttled often or for long."""
-        for (client, broker), each in self.kept.items():
-            if each.count >= _MIN_THROTTLED or each.sum_ms >= _MIN_THROTTLE_MS:
-                yield self.finding(
-                    f"client {client_label(client)}, broker {broker}",
-                    f"{many(each.count, 'response')} with a throttle time, "
-                    f"{duration(each.sum_ms * MILLISECOND_NS)} in total, "
-                    f"longest {duration(each.max_ms * MILLISECOND_NS)}",
-                    each,
-                )
+    def _reports(self, each: Throttles) -> bool:
+        return each.count >= _MIN_THROTTLED or each.sum_ms >= _MIN_THROTTLE_MS
+
+    def _message(self, _: Scope, each: Throttles) -> str:
+        return (
+            f"{many(each.count, 'response')} with a throttle time, "
+            f"{duration(each.sum_ms * MILLISECOND_NS)} in total, "
+            f"longest {duration(each.max_ms * MILLISECOND_NS)}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -439,9 +460,14 @@ _MIN_REJECTED = 5
 
 @summed
 class Requests(Evidence):
-    """Requests and their connections."""
+    """Requests and their connections. For the message: connections that ended, rejected requests, and
+    connections on which nothing but ApiVersions came.
+    """
 
     connections: Distinct = merged(Distinct)
+    ended: int = total()
+    rejected: int = total()
+    handshakes: int = total()
 
 
 @summed
@@ -459,6 +485,8 @@ class UnsupportedVersions(Rule):
 
     name = "unsupported-version-loop"
     severity = ERROR
+    of = ("client", "API", "broker")
+    failed = "count"
     title = "A client keeps using a version that the broker rejects."
     when = (
         f"{_MIN_REJECTED} rejected requests, or {_MIN_REJECTED} connections that end right after one "
@@ -506,31 +534,38 @@ class UnsupportedVersions(Rule):
             if key in self.rejected:
                 self.rejected[key].works = True
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients whose requests were rejected often."""
         for (client, broker, api, version, is_silent), each in self.kept.items():
-            about = f"client {client_label(client)}, {api} v{version}, broker {broker}"
             connections = len(each.connections)
             if is_silent:
                 # If only one direction was captured, a connection can have any number of them.
                 is_loop = connections >= _MIN_REJECTED and each.count <= 2 * connections
                 if is_loop and (broker, api, version) not in self.accepted:
-                    description = f"{connections:,} connections ended with such a request and no response"
-                    yield self.finding(about, description, each)
+                    evidence = combined([each])
+                    evidence.ended = connections
+                    yield self.part((client, f"{api} v{version}", broker), evidence)
             elif each.count >= _MIN_REJECTED:
-                yield self.finding(about, f"{each.count:,} requests were rejected", each)
-        clients: dict[str, tuple[int, Evidence]] = {}
+                evidence = combined([each])
+                evidence.rejected = each.count
+                yield self.part((client, f"{api} v{version}", broker), evidence)
+        clients: dict[str, Requests] = {}
         for (client, _), rejected in self.rejected.items():
             if not rejected.works:
-                connections, evidence = clients.get(client, (0, Evidence()))
-                evidence.merge(rejected)
-                clients[client] = connections + 1, evidence
-        for client, (connections, evidence) in clients.items():
-            if connections >= _MIN_REJECTED:
-                description = (
-                    f"ApiVersions was rejected on {connections:,} connections, and no other request followed"
-                )
-                yield self.finding(f"client {client_label(client)}", description, evidence)
+                evidence = clients.setdefault(client, Requests())
+                join(evidence, rejected, Evidence)
+                evidence.handshakes += 1
+        for client, evidence in clients.items():
+            if evidence.handshakes >= _MIN_REJECTED:
+                yield self.part((client, None, None), evidence)
+
+    def _message(self, _: Scope, each: Requests) -> str:
+        counts = (
+            (each.ended, "{:,} connections ended with such a request and no response"),
+            (each.rejected, "{:,} requests were rejected"),
+            (each.handshakes, "ApiVersions was rejected on {:,} connections, and no other request followed"),
+        )
+        return "; ".join(text.format(number) for number, text in counts if number)
 
 
 def _may_be_disconnected(exchange: Exchange) -> bool:
@@ -575,6 +610,9 @@ class RequestTimeouts(Rule):
 
     name = "request-timeouts"
     severity = ERROR
+    of = ("client", "broker")
+    failed = "count"
+    lost = "oldest_ns"
     title = "Requests time out: the broker does not respond."
     when = (
         f"An unanswered request was outstanding for {_OVERDUE_S} s longer than the time that it allows the "
@@ -608,6 +646,7 @@ class RequestTimeouts(Rule):
             waits.apis[facts.api] += 1
             waits.oldest_ns = max(waits.oldest_ns, outstanding_ns(exchange))
             waits.until_ns = max(waits.until_ns, exchange.time_ns + overdue)
+            waits.last_ns = max(waits.last_ns, waits.until_ns)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Judge by when the broker last sent something."""
@@ -618,7 +657,7 @@ class RequestTimeouts(Rule):
         if row.tcp is None or waits.are_silence(row.tcp.sent_ns(1 - row.client_side)):
             self.kept[client, broker].merge(waits)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients with such requests."""
         ends: dict[tuple[str, str], LongWaits] = {}
         for (client, broker), each in self.kept.items():
@@ -626,11 +665,13 @@ class RequestTimeouts(Rule):
         for (client, broker, _), each in self.open.items():  # of which TCP was not analyzed
             if each.count and each.are_silence(0):
                 ends.setdefault((client, broker), LongWaits()).merge(each)
-        for (client, broker), each in ends.items():
-            apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
-            waited = f"outstanding for up to {duration(each.oldest_ns)}"
-            message = f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
-            yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
+        for key, each in ends.items():
+            yield self.part(key, each)
+
+    def _message(self, _: Scope, each: LongWaits) -> str:
+        apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
+        waited = f"outstanding for up to {duration(each.oldest_ns)}"
+        return f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -660,6 +701,8 @@ class IncompleteMessages(Rule):
 
     name = "incomplete-messages"
     severity = WARNING
+    of = ("client", "broker")
+    failed = "count"
     title = "Connections end in the middle of a message."
     when = (
         f"The connection ended {_STUCK_S} s or more after the first or the latest byte of an incomplete "
@@ -690,19 +733,14 @@ class IncompleteMessages(Rule):
             kept.largest = max(kept.largest, (exchange.announced, frame.wire_bytes, came_ns))
             kept.exceeded.update(name for name, _ in exceeded)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients and brokers with such messages."""
-        for (client, broker), each in self.kept.items():
-            what = ", ".join(f"{count:,} {message}" for message, count in ranked(each.messages).items())
-            announced, came, came_ns = each.largest
-            size = f"of {announced:,} bytes announced {came:,} came"
-            size += " of the largest" if each.count > 1 else ""
-            size += f", in {duration(came_ns)}" if came_ns >= SECOND_NS else ""
-            limits = (
-                f"; larger than {' and '.join(sorted(each.exceeded))} by default" if each.exceeded else ""
-            )
-            message = f"{many(each.count, 'incomplete message')} ({what}): {size}{limits}"
-            yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
+    def _message(self, _: Scope, each: CutMessages) -> str:
+        what = ", ".join(f"{count:,} {message}" for message, count in ranked(each.messages).items())
+        announced, came, came_ns = each.largest
+        size = f"of {announced:,} bytes announced {came:,} came"
+        size += " of the largest" if each.count > 1 else ""
+        size += f", in {duration(came_ns)}" if came_ns >= SECOND_NS else ""
+        limits = f"; larger than {' and '.join(sorted(each.exceeded))} by default" if each.exceeded else ""
+        return f"{many(each.count, 'incomplete message')} ({what}): {size}{limits}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -725,6 +763,8 @@ class ResponsesOutOfOrder(Rule):
 
     name = "responses-out-of-order"
     severity = WARNING
+    of = ("client", "broker")
+    failed = "count"
     title = "Responses come in another order than their requests."
     when = "Any request that was answered after a later one of its connection."
     advice = (
@@ -742,19 +782,21 @@ class ResponsesOutOfOrder(Rule):
             kept.add(facts)
             kept.apis[facts.api] += 1
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Brokers that break the order, by client."""
-        for (client, broker), each in self.kept.items():
-            apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
-            message = (
-                f"{many(each.count, 'request')} ({apis}) answered after a later one of the same connection"
-            )
-            yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
+    def _message(self, _: Scope, each: OutOfOrder) -> str:
+        apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
+        return f"{many(each.count, 'request')} ({apis}) answered after a later one of the same connection"
 
 
 # ------------------------------------------------------------------------------------------------------------
 # Connections -> client IDs that two applications use at the same time.
 # ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class Users(Evidence):
+    """Exchanges of a client ID, and the libraries or principals that use it."""
+
+    names: Distinct = merged(Distinct)
 
 
 @summed
@@ -765,6 +807,7 @@ class ClientIds(Rule):
 
     name = "duplicate-client-ids"
     severity = NOTE
+    of = ("client",)
     title = "Two applications use the same client ID."
     when = "Clients with the same ID but different libraries or principals, active at the same time."
     advice = "Give each application a separate client.id; its instances can share it."
@@ -775,7 +818,7 @@ class ClientIds(Rule):
         if keys.client_id and keys.kind == ANSWERED and keys.api not in HANDSHAKE_APIS:
             self.kept[keys.client_id, keys.software, keys.principal].add_aggregate(aggregate)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Client IDs of applications that were active at the same time."""
         by_id: dict[str, list[tuple[tuple[str | None, str | None], Evidence]]] = {}
         for (client, *application), each in self.kept.items():
@@ -785,15 +828,17 @@ class ClientIds(Rule):
                 [(library, each) for (library, _), each in applications if library is not None],
                 [(principal, each) for (_, principal), each in applications if principal is not None],
             ):
-                names = sorted({name for name, _ in known})
+                names = {name for name, _ in known}
                 if len(names) > 1 and _max_concurrent([each for _, each in known]) > 1:
-                    evidence = Evidence()
-                    for _, each in known:
-                        evidence.merge(each)
-                    yield self.finding(
-                        f"client {client_label(client)}", f"used by {' and '.join(names)}", evidence
-                    )
+                    evidence = Users()
+                    for name, each in known:
+                        join(evidence, each, Evidence)
+                        evidence.names.add(name)
+                    yield self.part(client, evidence)
                     break
+
+    def _message(self, _: Scope, each: Users) -> str:
+        return f"used by {' and '.join(each.names.first(len(each.names)))}"
 
 
 def _max_concurrent(active: list[Evidence]) -> int:
@@ -823,6 +868,11 @@ class MetadataRequests(Minutes):
     bytes: int = total()
     for_all_topics: int = total()
 
+    @property
+    def mean(self) -> int:
+        """The average size of a response in bytes."""
+        return self.bytes // max(1, self.count)
+
 
 @summed
 class MetadataPolling(Rule):
@@ -832,6 +882,7 @@ class MetadataPolling(Rule):
 
     name = "metadata-polling"
     severity = WARNING
+    of = ("client",)
     title = "A client requests metadata too often."
     when = (
         f"{_MIN_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, "
@@ -855,17 +906,14 @@ class MetadataPolling(Rule):
         topics = exchange.request.get("topics")
         kept.for_all_topics += topics is None or (exchange.api_version == 0 and not topics)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients that send too many."""
-        for client, each in self.kept.items():
-            mean = each.bytes // max(1, each.count)
-            if each.busiest >= (_MIN_LARGE if mean >= _LARGE_BYTES else _MIN_SMALL):
-                yield self.finding(
-                    f"client {client_label(client)}",
-                    f"{each.count:,} Metadata requests, {each.peak}, {each.for_all_topics:,} for all topics; "
-                    f"responses average {mean:,} bytes",
-                    each,
-                )
+    def _reports(self, each: MetadataRequests) -> bool:
+        return each.busiest >= (_MIN_LARGE if each.mean >= _LARGE_BYTES else _MIN_SMALL)
+
+    def _message(self, _: Scope, each: MetadataRequests) -> str:
+        return (
+            f"{each.count:,} Metadata requests, {each.peak}, {each.for_all_topics:,} for all topics; "
+            f"responses average {each.mean:,} bytes"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -880,10 +928,16 @@ _SLOWER_US = 10_000
 
 @summed
 class Speed(Evidence):
-    """Exchanges of an API at a broker, in microseconds: service times, and what clients waited in all."""
+    """Exchanges of an API at a broker, in microseconds: service times, and what clients waited in all.
+
+    Attributes:
+        slowest: for the message: median, the same without the round trip, median of the next slowest broker,
+            API, broker, exchanges.
+    """
 
     service_us: Quantiles = merged(Quantiles)
     total_us: Quantiles = merged(Quantiles)
+    slowest: tuple[int, int, int, str, str, int] = largest((0, 0, 0, "", "", 0))
 
     def add_times(self, aggregate: Aggregate) -> None:
         """Add measured exchanges."""
@@ -906,6 +960,8 @@ class SlowBroker(Rule):
 
     name = "slow-broker"
     severity = WARNING
+    of = ("broker", "API")
+    apart = "broker"
     title = "One broker responds much more slowly than its peers."
     when = (
         f"The median service time of an API, without the round trip to the broker, is {_TIMES_SLOWER} times "
@@ -932,7 +988,7 @@ class SlowBroker(Rule):
         if round_trip_ns is not None and row.kinds[ANSWERED]:
             self.round_trips[str(row.broker)].add(round_trip_ns // 1000)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Brokers that are slower than all others, by API."""
         apis: dict[str, list[tuple[int, str, Speed]]] = {}
         for (api, broker), each in sorted(self.kept.items()):
@@ -943,27 +999,24 @@ class SlowBroker(Rule):
             if len(speeds) > 1:
                 slowest = max(speeds, key=self._at_least_us)
                 peer = max((each for each in speeds if each is not slowest), key=self._at_most_us)
-                yield from self._slow(api, slowest, peer)
+                min_us, max_us = self._at_least_us(slowest), self._at_most_us(peer)
+                if min_us >= _TIMES_SLOWER * max_us and min_us - max_us >= _SLOWER_US:
+                    slow_us, broker, each = slowest
+                    evidence = combined([each])
+                    evidence.slowest = slow_us, min_us, peer[0], api, broker, each.count
+                    yield self.part((broker, api), evidence)
 
-    def _slow(
-        self, api: str, slowest: tuple[int, str, Speed], peer: tuple[int, str, Speed]
-    ) -> Iterator[FindingRow]:
-        slow_us, broker, each = slowest
-        min_us, max_us = self._at_least_us(slowest), self._at_most_us(peer)
-        if min_us >= _TIMES_SLOWER * max_us and min_us - max_us >= _SLOWER_US:
-            (total_us,) = each.total_us.at((0.5,))
-            times = _both_times(slow_us if total_us is None else total_us, min_us)
-            round_trip = (
-                f", the round trip {duration((slow_us - min_us) * 1000)}"
-                if broker in self.round_trips
-                else " (round trip not captured)"
-            )
-            yield self.finding(
-                f"broker {broker}, {api}",
-                f"median of {many(each.count, 'exchange')} {times}{round_trip}; next slowest broker: "
-                f"{duration(peer[0] * 1000)}",
-                each,
-            )
+    def _message(self, scope: Scope, each: Speed) -> str:
+        slow_us, min_us, peer_us, api, broker, count = each.slowest
+        (total_us,) = each.total_us.at((0.5,)) if len(scope["API"]) == 1 else (None,)
+        times = _both_times(slow_us if total_us is None else total_us, min_us)
+        round_trip = (
+            f", the round trip {duration((slow_us - min_us) * 1000)}"
+            if broker in self.round_trips
+            else " (round trip not captured)"
+        )
+        of = many(count, "exchange" if len(scope["API"]) == 1 else f"{api} exchange")
+        return f"median of {of} {times}{round_trip}; next slowest broker: {duration(peer_us * 1000)}"
 
     def _at_least_us(self, speed: tuple[int, str, Speed]) -> int:
         """A broker's median service time without the longest round trip of its connections."""
@@ -983,6 +1036,18 @@ _SLOW_US = 2_000_000  # more than usual
 
 
 @summed
+class SlowConnections(Evidence):
+    """Connections with such requests; longest service time, median and total time of one, in microseconds."""
+
+    longest: tuple[int, int, int] = largest((0, 0, -1))
+
+    @property
+    def lost_us(self) -> int:
+        """How much longer the slowest took."""
+        return self.longest[0] - self.longest[1]
+
+
+@summed
 class SlowRequests(Rule):
     """A disk that stalls, a replica that acks=all waits for, or a long pause delays few requests, but so long
     that a client notices. Percentiles do not show it.
@@ -990,6 +1055,8 @@ class SlowRequests(Rule):
 
     name = "slow-requests"
     severity = WARNING
+    of = ("client", "broker", "API")
+    lost = "lost_us"
     title = "Some requests take seconds longer than is usual on their connection."
     when = (
         f"A service time {_SLOW_US // 1_000_000} s above the median of the same API on the same connection, "
@@ -1009,29 +1076,30 @@ class SlowRequests(Rule):
             key = aggregate.client, aggregate.broker, keys.api, aggregate.connection.key
             self.kept[key].add_times(aggregate)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients with such requests, by broker and API."""
-        slow: dict[tuple[str, str, str], list[tuple[int, int, int | None]]] = {}  # longest, median, total
-        times: dict[tuple[str, str, str], Evidence] = {}
+        slow: dict[tuple[str, str, str], SlowConnections] = {}
         for (client, broker, api, connection), each in self.kept.items():
             (median_us,) = each.service_us.at((0.5,))
             longest_us = each.service_us.max
             if median_us is None or longest_us is None or each.count < _MEASURED:
                 continue
             if longest_us - median_us >= _SLOW_US:
-                key = client, broker, api
-                slow.setdefault(key, []).append((longest_us, median_us, each.total_us.max))
-                evidence = times.setdefault(key, Evidence())
+                evidence = slow.setdefault((client, broker, api), SlowConnections())
                 evidence.take(each.first_ns, connection[0])
                 evidence.last_ns = max(evidence.last_ns, each.last_ns)
-        for (client, broker, api), connections in slow.items():
-            longest_us, median_us, total_us = max(connections, key=lambda each: each[:2])
-            yield self.finding(
-                f"client {client_label(client)}, broker {broker}, {api}",
-                f"up to {_both_times(total_us, longest_us)}, median {duration(median_us * 1000)}, on "
-                f"{many(len(connections), 'connection')}",
-                times[client, broker, api],
-            )
+                evidence.ends |= each.ends
+                total_us = -1 if each.total_us.max is None else each.total_us.max
+                evidence.longest = max(evidence.longest, (longest_us, median_us, total_us))
+        for key, evidence in slow.items():
+            yield self.part(key, evidence)
+
+    def _message(self, _: Scope, each: SlowConnections) -> str:
+        longest_us, median_us, total_us = each.longest
+        return (
+            f"up to {_both_times(None if total_us < 0 else total_us, longest_us)}, median "
+            f"{duration(median_us * 1000)}, on {many(each.count, 'connection')}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -1057,6 +1125,7 @@ class Queued(Summed):
     service_us: Quantiles = merged(Quantiles)
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
+    ends: set[tuple[str, str]] = joined(or_, set)
 
     def add(self, waits: Mapping[int, int], longest_us: int, count: int, times: tuple[int, int]) -> None:
         """Add requests: the number of waits by bucket, the longest wait, and when the first and the last was
@@ -1069,6 +1138,13 @@ class Queued(Summed):
 
 
 @summed
+class QueuedConnections(Evidence):
+    """Connections on which requests wait, and these requests."""
+
+    requests: Queued = merged(Queued)
+
+
+@summed
 class Queueing(Rule):
     """A broker processes the requests of a connection one by one. A producer that sends faster fills a queue:
     each record waits for all before it, however fast the broker is.
@@ -1076,6 +1152,8 @@ class Queueing(Rule):
 
     name = "queueing"
     severity = WARNING
+    of = ("client",)
+    lost = "requests.longest_us"
     title = "A producer sends faster than its connection is served: requests wait for earlier ones."
     when = (
         f"{_MIN_QUEUED} Produce requests of a connection that waited {_QUEUED_US // 1_000_000} s or more for "
@@ -1095,6 +1173,7 @@ class Queueing(Rule):
         queued_us = (parts.queued_us or 0) if parts is not None else 0
         kept = self.kept[facts.client, facts.exchange.connection.key]
         kept.add({bucket_of(queued_us): 1}, queued_us, 1, (facts.time_ns, facts.time_ns))
+        kept.ends.add((facts.exchange.connection.client.ip, facts.broker))
         if (total_us := facts.exchange.total_us) is not None and facts.service_us is not None:
             kept.total_us.add(total_us)
             kept.service_us.add(facts.service_us)
@@ -1104,28 +1183,32 @@ class Queueing(Rule):
         kept = self.kept[usual.client, usual.connection.key]
         queued_us, noted = usual.queued_us, usual.noted
         kept.add(queued_us.buckets(), queued_us.max or 0, usual.exchanges, (noted.first_ns, noted.last_ns))
+        kept.ends.add((usual.connection.client.ip, usual.broker))
         kept.total_us.merge(usual.total_us)
         kept.service_us.merge(usual.service_us)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Producers with such connections."""
-        clients: dict[str, tuple[Queued, Evidence]] = {}
+        clients: dict[str, QueuedConnections] = {}
         for (client, connection), each in self.kept.items():
             if each.waited >= _MIN_QUEUED:
-                queued, evidence = clients.setdefault(client, (Queued(), Evidence()))
-                queued.merge(each)
-                evidence.take(each.first_ns, connection[0])
-                evidence.last_ns = max(evidence.last_ns, each.last_ns)
-        for client, (queued, evidence) in clients.items():
-            (total_us,), (service_us,) = queued.total_us.at((0.5,)), queued.service_us.at((0.5,))
-            times = "" if service_us is None else f"; median of all {_both_times(total_us, service_us)}"
-            yield self.finding(
-                f"client {client_label(client)}",
-                f"{queued.waited:,} of {many(queued.count, 'Produce request')} on "
-                f"{many(evidence.count, 'connection')} waited {_QUEUED_US // 1_000_000} s or more for the "
-                f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}{times}",
-                evidence,
-            )
+                queued = clients.setdefault(client, QueuedConnections())
+                queued.requests.merge(each)
+                queued.take(each.first_ns, connection[0])
+                queued.last_ns = max(queued.last_ns, each.last_ns)
+                queued.ends |= each.ends
+        for client, queued in clients.items():
+            yield self.part(client, queued)
+
+    def _message(self, _: Scope, each: QueuedConnections) -> str:
+        queued = each.requests
+        (total_us,), (service_us,) = queued.total_us.at((0.5,)), queued.service_us.at((0.5,))
+        times = "" if service_us is None else f"; median of all {_both_times(total_us, service_us)}"
+        return (
+            f"{queued.waited:,} of {many(queued.count, 'Produce request')} on "
+            f"{many(each.count, 'connection')} waited {_QUEUED_US // 1_000_000} s or more for the "
+            f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}{times}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -1153,6 +1236,8 @@ class ClientUnserved(Rule):
 
     name = "client-unserved"
     severity = WARNING
+    of = ("client", "host")
+    failed = "count"
     title = "All requests of a client fail or stay unanswered."
     when = (
         f"{_MIN_UNSERVED} requests or more of a client ID from one address with an error that is not "
@@ -1177,12 +1262,9 @@ class ClientUnserved(Rule):
         if keys.kind in (ANSWERED, UNACKNOWLEDGED) and keys.api not in HANDSHAKE_APIS:
             kept.served += aggregate.exchanges - failed - aggregate.abandoned
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Such clients."""
-        for (client, ip), each in self.kept.items():
-            if each.count >= _MIN_UNSERVED and not each.served:
-                yield self.finding(
-                    f"client {client_label(client)} at {ip}",
-                    f"none of its requests succeeded; {each.count:,} failed or stayed unanswered",
-                    each,
-                )
+    def _reports(self, each: Served) -> bool:
+        return each.count >= _MIN_UNSERVED and not each.served
+
+    def _message(self, scope: Scope, each: Served) -> str:
+        whose = "its" if len(scope["client"]) == 1 else "their"
+        return f"none of {whose} requests succeeded; {each.count:,} failed or stayed unanswered"

@@ -6,8 +6,9 @@ Evidence of a connection is its ID, for ``read --connection``.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.clusters import advertised
@@ -16,11 +17,11 @@ from kdissect.exchanges.outcomes import AT_ONCE_NS
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
 from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
-from kdissect.phrases import client_label, duration, many
+from kdissect.phrases import duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
-from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule
+from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.sums import largest, latest, merged, summed, total
+from kdissect.stats.sums import initialize, join, largest, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionKey
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.load import Aggregate
 
 _PROXY = "proxy"
@@ -42,35 +43,35 @@ _ERROR_AT = 3
 
 class ConnectionRule(Rule):
     """A rule about connections. Its keys are client ID or address, client address and broker; in rules about
-    TCP, the client is empty if a proxy opened the connection.
+    TCP, those of a proxy if it opened the connection.
     """
 
     __slots__ = ()
+
+    of: ClassVar[tuple[str, ...]] = (CLIENT, "host", BROKER)
 
     @abstractmethod
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""
 
-    def note(self, row: ConnectionLogRow) -> Evidence:
-        """Count a connection that the rule applies to."""
-        kept: Evidence = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
-        kept.take(row.first_ns or 0, row.id)
+    def count(self, row: ConnectionLogRow, time_ns: int | None = None) -> Any:
+        """Count a connection that the rule applies to, at a time; None: when it began. Returns its counts."""
+        kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        kept.note(row, time_ns)
         return kept
 
-    def client_finding(self, key: tuple[str, str, str], message: str, evidence: Evidence) -> FindingRow:
-        """A finding about a client and a broker; an error from ``_ERROR_AT`` connections."""
-        severity = ERROR if evidence.count >= _ERROR_AT else self.severity
-        return self.finding(_subject(*key), message, evidence, severity)
+    def _level(self, each: Evidence) -> str:
+        return ERROR if each.count >= _ERROR_AT else self.severity
 
 
-def _tcp_key(row: ConnectionLogRow) -> tuple[str, str, str]:
+def _tcp_key(row: ConnectionLogRow) -> tuple[str, str, str, str]:
     """The key of a connection in a rule about TCP, which ends at a proxy if there is one."""
-    client = row.client_id or row.client.ip if row.hop is None else ""
-    return client, row.client_end.ip, str(row.broker)
+    if row.hop is not None:
+        return "", "", row.hop.ip, str(row.broker)
+    return row.client_id or row.client.ip, row.client.ip, "", str(row.broker)
 
 
-def _subject(client: str, ip: str, broker: str) -> str:
-    return f"{f'client {client_label(client)}' if client else _PROXY} at {ip}, broker {broker}"
+_TCP_ENDS = (CLIENT, "host", _PROXY, BROKER)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -98,6 +99,8 @@ class BrokerSilent(ConnectionRule):
 
     name = "broker-silent"
     severity = WARNING
+    failed = "requests"
+    lost = "longest_ns"
     title = "A broker acknowledges requests at the TCP level but does not respond."
     when = (
         "A request that was acknowledged at the TCP level still had no response when the client closed the "
@@ -130,21 +133,16 @@ class BrokerSilent(ConnectionRule):
         ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] > came_too_late or not row.from_start
         acknowledged = row.seen[1 - row.client_side] and not row.tcp.unacknowledged(row.client_side)
         if acknowledged and waited_ns >= (_SILENT_NS if ever else _NEVER_NS):
-            kept = self.note(row)
-            assert isinstance(kept, Waits)
+            kept = self.count(row, since_ns)
+            kept.last_ns = max(kept.last_ns, until_ns)
             kept.requests += row.outstanding_calls + came_too_late
             kept.longest_ns = max(kept.longest_ns, waited_ns)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients whose requests were not answered."""
-        for key, each in self.kept.items():
-            yield self.client_finding(
-                key,
-                f"{many(each.requests, 'request')} on {many(each.count, 'connection')} acknowledged at the "
-                "TCP level, but not answered before the connection ended, up to "
-                f"{duration(each.longest_ns)} later",
-                each,
-            )
+    def _message(self, _: Scope, each: Waits) -> str:
+        return (
+            f"{many(each.requests, 'request')} on {many(each.count, 'connection')} acknowledged at the TCP "
+            f"level, but not answered before the connection ended, up to {duration(each.longest_ns)} later"
+        )
 
 
 def is_kafka(row: ConnectionLogRow) -> bool:
@@ -166,9 +164,11 @@ class BrokerResets(ConnectionRule):
 
     name = "broker-resets"
     severity = WARNING
+    failed = "requests"
     title = "A broker resets connections (RST) with requests outstanding."
     when = (
-        f"Any connection with a request outstanding; then those without one count, too. Error at {_ERROR_AT} "
+        "Any connection with a request outstanding; then all that this broker reset count. Error at "
+        f"{_ERROR_AT} "
         "connections. A broker that crashes or is killed can reset each open connection once."
     )
     advice = (
@@ -180,20 +180,22 @@ class BrokerResets(ConnectionRule):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if the broker reset it."""
         if is_kafka(row) and row.ending == f"{BROKER} RST":
-            kept = self.note(row)
-            assert isinstance(kept, Resets)
+            kept = self.count(row, row.end and row.end.time_ns)
             kept.requests += row.outstanding
             kept.outstanding += row.outstanding > 0
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients whose connections were reset."""
+    def findings(self) -> Iterator[RulePart]:
+        """Clients of brokers that reset connections with requests outstanding."""
+        brokers = {broker for (*_, broker), each in self.kept.items() if each.requests}
         for key, each in self.kept.items():
-            if not each.requests:
-                continue
-            requests = many(each.requests, "outstanding request")
-            some = "" if each.outstanding == each.count else f", {each.outstanding:,} of them"
-            message = f"{many(each.count, 'connection')} reset{some} with {requests}"
-            yield self.client_finding(key, message, each)
+            if key[-1] in brokers:
+                yield self.part(key, each)
+
+    def _message(self, _: Scope, each: Resets) -> str:
+        some = "" if each.outstanding == each.count else f", {each.outstanding:,} of them"
+        return (
+            f"{many(each.count, 'connection')} reset{some} with {many(each.requests, 'outstanding request')}"
+        )
 
 
 @summed
@@ -209,6 +211,7 @@ class BrokerCloses(ConnectionRule):
 
     name = "broker-closes"
     severity = WARNING
+    failed = "count"
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
         f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request; of one that brokers hold on purpose (long "
@@ -230,17 +233,12 @@ class BrokerCloses(ConnectionRule):
         if not row.outstanding_calls:
             api, within_ns = row.held_api, AT_ONCE_NS + (row.tcp.connect_ns or 0)  # and a round trip
         if api is not None and row.idle_ns is not None and row.idle_ns <= within_ns:
-            kept = self.note(row)
-            assert isinstance(kept, Closes)
-            kept.requests.add(api)
+            self.count(row, row.end and row.end.time_ns).requests.add(api)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients whose connections were closed."""
-        for key, each in self.kept.items():
-            apis = ", ".join(each.requests.first(_ERROR_AT))
-            yield self.client_finding(
-                key, f"{many(each.count, 'connection')} closed right after {apis}", each
-            )
+    def _message(self, _: Scope, each: Closes) -> str:
+        return (
+            f"{many(each.count, 'connection')} closed right after {', '.join(each.requests.first(_ERROR_AT))}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -262,6 +260,12 @@ class Attempts(Bursts):
     repeated: int = total()
     refused: int = total()
     one_way: int = total()
+    reached: Counter[str] = total(Counter)
+
+    @property
+    def result(self) -> str:
+        """Whether other attempts of the clients succeeded, if that is the same for all."""
+        return "; " + next(iter(self.reached)) if len(self.reached) == 1 else ""
 
     @property
     def failures(self) -> str:
@@ -280,6 +284,9 @@ class Attempts(Bursts):
 class Unreachable(ConnectionRule):
     """Base of rules about connections that never opened."""
 
+    of = ("host", BROKER)
+    failed = "count"
+    lost = "length_ns"
     apis = ADVERTISING
     counts = Attempts
     openings: ClassVar[frozenset[str]] = frozenset()
@@ -311,20 +318,20 @@ class Unreachable(ConnectionRule):
         if row.opening in self.openings:
             if row.is_listener:
                 self.listeners.add(row.broker)
-            self.count(row)
+            self.attempt(row)
         elif row.opening == OPENED:
-            self.opened[row.client_end.ip, row.broker].take(row.first_ns or 0, row.id)
+            self.opened[row.client_end.ip, row.broker].note(row)
 
-    def count(self, row: ConnectionLogRow) -> None:
+    def attempt(self, row: ConnectionLogRow) -> None:
         """Count a connection that did not open."""
         assert row.tcp is not None
         kept = self.kept[row.client.ip, row.broker]
-        kept.take(row.first_ns or 0, row.id)
+        kept.note(row)
         kept.repeated += row.tcp.syn_retransmissions
         kept.refused += row.opening == REFUSED
         kept.one_way += row.opening == ONE_WAY
 
-    def failed(self, *, known: bool = True) -> Iterator[tuple[str, Endpoint, Attempts]]:
+    def tried(self, *, known: bool = True) -> Iterator[tuple[str, Endpoint, Attempts]]:
         """Attempts of clients to reach listeners that are known, or all others."""
         others: dict[str, int] = {}
         for ip, broker in self.kept:
@@ -343,12 +350,20 @@ class Unreachable(ConnectionRule):
         """Whether a broker responds there, or -d names it; being advertised is not enough."""
         return broker in self.known or (broker in self.listeners and broker not in self.named)
 
-    def reached(self, ip: str, broker: Endpoint, attempts: Evidence) -> str:
-        """Text for whether other attempts of the client succeeded."""
-        opened = self.opened.get((ip, broker))
+    def settled(self, ip: str, broker: Endpoint, attempts: Attempts) -> Attempts:
+        """The attempts, with whether others of the client succeeded."""
+        attempts, opened = combined([attempts]), self.opened.get((ip, broker))
         if opened is None:
-            return "; no attempt succeeded"
-        return "; later ones succeeded" if opened.last_ns > attempts.last_ns else "; earlier ones succeeded"
+            attempts.reached = Counter([_NONE])
+        else:
+            attempts.reached = Counter([_LATER if opened.last_ns > attempts.last_ns else _EARLIER])
+        return attempts
+
+    def _level(self, each: Any) -> str:
+        return ERROR if each.count >= _ERROR_AT and not each.reached[_LATER] else WARNING
+
+
+_NONE, _LATER, _EARLIER = "no attempt succeeded", "later ones succeeded", "earlier ones succeeded"
 
 
 @summed
@@ -369,17 +384,13 @@ class ConnectionRefused(Unreachable):
     )
     openings = frozenset({REFUSED})
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients that were refused."""
-        for ip, broker, each in self.failed():
-            reached = self.reached(ip, broker, each)
-            is_persistent = each.count >= _ERROR_AT and "later" not in reached
-            yield self.finding(
-                f"client at {ip}, broker {broker}",
-                f"{many(each.count, 'connection')} refused{reached}",
-                each,
-                ERROR if is_persistent else WARNING,
-            )
+        for ip, broker, each in self.tried():
+            yield self.part((ip, broker), self.settled(ip, broker, each))
+
+    def _message(self, _: Scope, each: Attempts) -> str:
+        return f"{many(each.count, 'connection')} refused{each.result}"
 
 
 @summed
@@ -403,19 +414,15 @@ class ConnectTimeout(Unreachable):
     )
     openings = UNOPENED - {REFUSED}
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients without an answer. Floods send each SYN only once."""
-        for ip, broker, each in self.failed():
+        for ip, broker, each in self.tried():
             if each.repeated or each.one_way:
-                reached = self.reached(ip, broker, each)
-                is_persistent = each.count >= _ERROR_AT and "later" not in reached
-                way = "; the path works in one direction only" if each.one_way else ""
-                yield self.finding(
-                    f"client at {ip}, broker {broker}",
-                    f"{each.failures}, {many(each.repeated, 'SYN retransmission')}{way}{reached}",
-                    each,
-                    ERROR if is_persistent else WARNING,
-                )
+                yield self.part((ip, broker), self.settled(ip, broker, each))
+
+    def _message(self, _: Scope, each: Attempts) -> str:
+        way = "; the path works in one direction only" if each.one_way else ""
+        return f"{each.failures}, {many(each.repeated, 'SYN retransmission')}{way}{each.result}"
 
 
 _ATTEMPT_NS = 5 * SECOND_NS
@@ -474,6 +481,16 @@ class Advertised(Evidence):
 
 
 @summed
+class Unreached(Evidence):
+    """Attempts to connect to an advertised address, or responses that name one that does not exist; how it is
+    known.
+    """
+
+    attempts: Attempts = merged(Attempts)
+    how: Distinct = merged(Distinct)
+
+
+@summed
 class AdvertisedUnreachable(Unreachable):
     """Clients use their first connection to learn the addresses that brokers advertise. A client that cannot
     reach those addresses seems to connect, then hangs.
@@ -481,6 +498,7 @@ class AdvertisedUnreachable(Unreachable):
 
     name = "advertised-listener-unreachable"
     severity = ERROR
+    failed = "count"
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
@@ -513,7 +531,7 @@ class AdvertisedUnreachable(Unreachable):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open."""
         if row.opening in UNOPENED:
-            self.count(row)
+            self.attempt(row)
         elif row.opening == OPENED:
             self.known.add(row.broker)
 
@@ -521,32 +539,44 @@ class AdvertisedUnreachable(Unreachable):
         """Note the addresses of a name."""
         self.names.add(response)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Advertised addresses that clients could not connect to, and names that do not exist."""
         named: dict[tuple[str, int], list[tuple[str, Advertised]]] = {}
         by_host = self.names.by_host()
         for (host, port, ip), each in self.advertised.items():
             named.setdefault((ip, port), []).append((host, each))
             if by_host.get(_normalized(host)) == set():
-                message = "advertised in Metadata; DNS has no such name (NXDOMAIN)"
-                yield self.finding(f"client at {ip}, broker {host}:{port}", message, each)
-        for ip, broker, attempts in self.failed(known=False):
-            result = f"{attempts.failures}, none succeeded"
+                yield self._part(ip, f"{host}:{port}", "DNS has no such name (NXDOMAIN)", each)
+        for ip, broker, attempts in self.tried(known=False):
             for host, reported in named.get((ip, broker.port), ()):
+                name = f"{host}:{broker.port}"
+                addresses = by_host.get(_normalized(host))
                 if host == broker.ip:
-                    message = f"advertised in Metadata; {result}"
-                    yield self.finding(f"client at {ip}, broker {broker}", message, attempts)
-                    continue
-                subject, addresses = (
-                    f"client at {ip}, broker {host}:{broker.port}",
-                    by_host.get(_normalized(host)),
-                )
-                if addresses and broker.ip in addresses:
-                    message = f"advertised in Metadata, {broker.ip} according to DNS; {result}"
-                    yield self.finding(subject, message, attempts)
+                    yield self._part(ip, str(broker), "", attempts)
+                elif addresses and broker.ip in addresses:
+                    yield self._part(ip, name, f"{broker.ip} according to DNS", attempts)
                 elif addresses is None and not _is_address(host) and reported.soon_before(attempts):
-                    message = f"probably advertised at {broker.ip}; {result}"
-                    yield self.finding(subject, message, attempts, WARNING)
+                    yield self._part(ip, name, f"probably at {broker.ip}", attempts, WARNING)
+
+    def _part(
+        self, ip: str, broker: str, how: str, seen: Advertised | Attempts, severity: str = ERROR
+    ) -> RulePart:
+        evidence = Unreached()
+        join(evidence, seen, Evidence)
+        if isinstance(seen, Attempts):
+            evidence.attempts.merge(seen)
+        if how:
+            evidence.how.add(how)
+        return self.part((ip, broker), evidence, severity)
+
+    def _message(self, _: Scope, each: Unreached) -> str:
+        texts = each.how.first(_ERROR_AT)
+        if each.attempts.count:
+            texts.append(f"{each.attempts.failures}, none succeeded")
+        return "; ".join(["advertised in Metadata", *texts])
+
+    def _level(self, _: Evidence) -> str:
+        return ERROR
 
 
 def _normalized(host: str) -> str:
@@ -567,6 +597,13 @@ def _is_address(host: str) -> bool:
 
 
 @summed
+class Mismatches(Evidence):
+    """Failed requests and handshakes; those of them that were answered with a TLS alert."""
+
+    alerts: int = total()
+
+
+@summed
 class TlsPortMismatch(ConnectionRule):
     """A client with the wrong security.protocol for the port retries forever, and its errors look like
     network problems: disconnects and timeouts.
@@ -574,6 +611,8 @@ class TlsPortMismatch(ConnectionRule):
 
     name = "tls-port-mismatch"
     severity = ERROR
+    counts = Mismatches
+    failed = "count"
     title = "A client uses TLS on a plaintext listener, or plaintext on a TLS listener."
     when = (
         "Any Kafka request that is answered with a TLS alert; any ClientHello after which the broker ends "
@@ -584,12 +623,12 @@ class TlsPortMismatch(ConnectionRule):
     needs_flaws = True
 
     plaintext: Listeners = merged()
-    hellos: Bounded[tuple[str, Endpoint], Evidence] = merged()
+    hellos: Bounded[tuple[str, Endpoint], Mismatches] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
         self.plaintext = Listeners(limits)
-        self.hellos = Bounded(limits.summary_rows, Evidence)
+        self.hellos = Bounded(limits.summary_rows, Mismatches)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note listeners that respond in plaintext."""
@@ -605,25 +644,33 @@ class TlsPortMismatch(ConnectionRule):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
         if _is_rejected_hello(row):
-            self.hellos[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
+            self.hellos[row.client.ip, row.broker].note(row)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Both kinds."""
         for key, each in self.kept.items():
-            yield self.finding(
-                _subject(*key),
-                "the listener expects TLS: "
-                f"{many(each.count, 'plaintext request')} rejected with a TLS alert",
-                each,
-            )
+            evidence = combined([each])
+            evidence.alerts = each.count
+            yield self.part(key, evidence)
         for (ip, end), each in self.hellos.items():
             if end in self.plaintext:
-                yield self.finding(
-                    f"client at {ip}, broker {end}",
-                    f"the listener expects plaintext: {many(each.count, 'TLS handshake')} ended by the "
-                    "broker without a response",
-                    each,
-                )
+                yield self.part(("", ip, end), each)
+
+    def _level(self, _: Evidence) -> str:
+        return ERROR
+
+    def _message(self, _: Scope, each: Mismatches) -> str:
+        hellos = each.count - each.alerts
+        texts = []
+        if each.alerts:
+            requests = many(each.alerts, "plaintext request")
+            texts.append(f"the listener expects TLS: {requests} rejected with a TLS alert")
+        if hellos:
+            handshakes = many(hellos, "TLS handshake")
+            texts.append(
+                f"the listener expects plaintext: {handshakes} ended by the broker without a response"
+            )
+        return "; ".join(texts)
 
 
 def _is_rejected_hello(row: ConnectionLogRow) -> bool:
@@ -646,6 +693,8 @@ class ClosedInHandshake(ConnectionRule):
 
     name = "connection-closed-in-handshake"
     severity = WARNING
+    of = ("host", BROKER)
+    failed = "count"
     title = "A broker ends connections during the TLS handshake."
     when = (
         "Any ClientHello after which the broker ends the connection without sending a byte, on a listener "
@@ -681,18 +730,16 @@ class ClosedInHandshake(ConnectionRule):
         if _is_rejected_hello(row):
             if row.is_listener:
                 self.listeners.add(row.broker)
-            self.kept[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
+            self.kept[row.client.ip, row.broker].note(row)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients whose handshakes fail."""
         for (ip, end), each in self.kept.items():
             if end in self.listeners and end not in self.plaintext:
-                yield self.finding(
-                    f"client at {ip}, broker {end}",
-                    f"{many(each.count, 'TLS handshake')} ended by the broker without a response",
-                    each,
-                    ERROR if each.count >= _ERROR_AT else WARNING,
-                )
+                yield self.part((ip, end), each)
+
+    def _message(self, _: Scope, each: Evidence) -> str:
+        return f"{many(each.count, 'TLS handshake')} ended by the broker without a response"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -708,6 +755,7 @@ class ResponseMismatch(ConnectionRule):
 
     name = "response-mismatch"
     severity = ERROR
+    failed = "requests"
     title = "A response has a correlation ID that matches no outstanding request."
     when = (
         "Any occurrence on a connection that was captured from its start, has no gaps, and has requests "
@@ -720,19 +768,16 @@ class ResponseMismatch(ConnectionRule):
         """Count the connection if it has responses without requests, and requests without responses."""
         is_whole = row.from_start and not row.gaps and not row.resyncs
         if is_kafka(row) and is_whole and row.kinds[ORPHAN] and row.kinds[UNANSWERED]:
-            kept = self.note(row)
-            assert isinstance(kept, Waits)
-            kept.requests += row.kinds[ORPHAN]
+            self.count(row).requests += row.kinds[ORPHAN]
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All of them."""
-        for key, each in self.kept.items():
-            yield self.finding(
-                _subject(*key),
-                f"{many(each.requests, 'response')} without a matching request on "
-                f"{many(each.count, 'connection')}",
-                each,
-            )
+    def _level(self, _: Evidence) -> str:
+        return ERROR
+
+    def _message(self, _: Scope, each: Waits) -> str:
+        return (
+            f"{many(each.requests, 'response')} without a matching request on "
+            f"{many(each.count, 'connection')}"
+        )
 
 
 _LOOP = 10  # connections in a minute
@@ -744,7 +789,7 @@ class Loops(Minutes):
     """Connections on which no request was served, and how they ended; and the number of all connections."""
 
     all: int = total()
-    ends: Distinct = merged(Distinct)
+    ends_by: Distinct = merged(Distinct)
 
 
 @summed
@@ -753,6 +798,7 @@ class ReconnectLoop(ConnectionRule):
 
     name = "reconnect-loop"
     severity = ERROR
+    failed = "count"
     title = "A client keeps reconnecting, and most of its connections end before a request is answered."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
@@ -772,20 +818,17 @@ class ReconnectLoop(ConnectionRule):
             kept.all += 1
             is_served = row.served or row.kinds[ORPHAN]  # what an orphan responds to is not known
             if not is_served and (row.outstanding or row.ended_by == BROKER or row.kinds[UNANSWERED]):
-                kept.take(row.first_ns or 0, row.id)
-                kept.ends.add(row.ending)
+                kept.note(row)
+                kept.ends_by.add(row.ending)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients in a loop."""
-        for key, each in self.kept.items():
-            if each.busiest >= _LOOP and each.count >= _SHARE * each.all:
-                yield self.finding(
-                    _subject(*key),
-                    f"{each.count:,} of {many(each.all, 'connection')} had no request answered, "
-                    f"{each.peak}; ended by "
-                    f"{', '.join(each.ends.first(_ERROR_AT))}",
-                    each,
-                )
+    def _reports(self, each: Loops) -> bool:
+        return each.busiest >= _LOOP and each.count >= _SHARE * each.all
+
+    def _message(self, _: Scope, each: Loops) -> str:
+        return (
+            f"{each.count:,} of {many(each.all, 'connection')} had no request answered, {each.peak}; ended "
+            f"by {', '.join(each.ends_by.first(_ERROR_AT))}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -811,10 +854,11 @@ class Delays(Evidence):
 
 @summed
 class Losses(Evidence):
-    """Segments, necessary retransmissions, repeated SYNs; holes that were never filled, their bytes, and the
-    connections that have some; answered requests, and those delayed.
+    """Connections that lost some, segments, necessary retransmissions, repeated SYNs; holes that were never
+    filled, their bytes, and the connections that have some; answered requests, and those delayed.
     """
 
+    lossy: int = total()
     segments: int = total()
     lost: int = total()
     syns: int = total()
@@ -842,6 +886,9 @@ class NetworkLoss(ConnectionRule):
 
     name = "network-loss"
     severity = WARNING
+    of = _TCP_ENDS
+    failed = "stuck"
+    lost = "delays.network_us"
     title = "Packets between a client and a broker are lost."
     when = (
         "Any of these: bytes that never arrived (the receiver acknowledged only what came before them, "
@@ -891,38 +938,48 @@ class NetworkLoss(ConnectionRule):
         kept.stuck += holes > 0
         kept.hole_bytes += row.gaps.get("kafka_undelivered_bytes", 0)
         if any(lost) or tcp.syn_retransmissions or holes:
-            kept.take(row.first_ns or 0, row.id)
+            kept.note(row)
+            kept.last_ns = max(kept.last_ns, row.last_ns or 0)
+            kept.lossy += 1
             kept.lost += sum(lost)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Pairs that lose too many, or whose requests wait for retransmissions."""
         for key, each in self.kept.items():
-            if not (each.is_unusual or each.explains_latencies):
-                continue
-            share, delays = each.lost / max(1, each.segments), each.delays
-            parts: list[str] = []
-            if each.holes:
-                parts.append(
-                    f"{many(each.hole_bytes, 'byte')} on {many(each.stuck, 'connection')} never arrived: "
-                    "later segments did, but the receiver still waits for them"
-                )
-            if each.lost or not each.holes:
-                parts.append(
-                    f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
-                    f"{many(each.count, 'connection')}"
-                )
-            message = "; ".join(parts)
-            if each.syns:
-                message += f", {each.syns:,} opened only after a repeated SYN"
-            if delays.count:
-                longest_us, exchange = delays.longest
-                message += (
-                    f"; they delayed {many(delays.count, 'request')} by "
-                    f"{duration(delays.network_us * 1000)} in total, longest {duration(longest_us * 1000)} "
-                    f"({exchange})"
-                )
-            evidence = delays if each.explains_latencies else each
-            yield self.finding(_subject(*key), message, evidence)
+            if each.is_unusual or each.explains_latencies:
+                evidence = combined([each])
+                if each.explains_latencies:  # then these requests are the evidence
+                    initialize(evidence, Evidence)
+                    join(evidence, each.delays, Evidence)
+                yield self.part(key, evidence)
+
+    def _level(self, _: Evidence) -> str:
+        return WARNING
+
+    def _message(self, _: Scope, each: Losses) -> str:
+        share, delays = each.lost / max(1, each.segments), each.delays
+        parts: list[str] = []
+        if each.holes:
+            parts.append(
+                f"{many(each.hole_bytes, 'byte')} on {many(each.stuck, 'connection')} never arrived: "
+                "later segments did, but the receiver still waits for them"
+            )
+        if each.lost or not each.holes:
+            parts.append(
+                f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
+                f"{many(each.lossy, 'connection')}"
+            )
+        message = "; ".join(parts)
+        if each.syns:
+            message += f", {each.syns:,} opened only after a repeated SYN"
+        if delays.count:
+            longest_us, exchange = delays.longest
+            message += (
+                f"; they delayed {many(delays.count, 'request')} by "
+                f"{duration(delays.network_us * 1000)} in total, longest {duration(longest_us * 1000)} "
+                f"({exchange})"
+            )
+        return message
 
 
 @summed
@@ -942,6 +999,8 @@ class StalledReader(ConnectionRule):
 
     name = "stalled-reader"
     severity = WARNING
+    of = (*_TCP_ENDS, "end")
+    lost = "stalled_ns"
     title = "A client or a broker stops reading from a connection (zero window)."
     when = (
         f"The receive window of one end was zero for {STALL_NS // SECOND_NS} s or more in which it sent "
@@ -963,26 +1022,25 @@ class StalledReader(ConnectionRule):
             stalled_ns = row.tcp.stalled_ns(side, row.closed_ns or 0)
             stalled_ns -= row.throttle_ns if end == BROKER else 0
             if stalled_ns >= STALL_NS:
-                kept = self.kept[*_tcp_key(row), end]
-                kept.take(row.first_ns or 0, row.id)
+                reader = _PROXY if end == CLIENT and row.hop is not None else end
+                kept = self.kept[*_tcp_key(row), reader]
+                kept.note(row)
+                kept.last_ns = max(kept.last_ns, (row.last_ns if row.end is None else row.end.time_ns) or 0)
                 kept.stalled_ns += stalled_ns
                 kept.longest_ns = max(kept.longest_ns, stalled_ns)
                 kept.waiting_bytes += row.tcp.unacknowledged(1 - side)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All of them."""
-        for (*key, end), each in self.kept.items():
-            reader = _PROXY if end == CLIENT and not key[0] else end
-            what = "responses" if end == CLIENT else "requests"
-            waiting = (
-                f"; {each.waiting_bytes:,} bytes not acknowledged at the end" if each.waiting_bytes else ""
-            )
-            yield self.finding(
-                _subject(*key),
-                f"the {reader} did not read for {duration(each.stalled_ns)} in total on "
-                f"{many(each.count, 'connection')}, while {what} waited{waiting}",
-                each,
-            )
+    def _level(self, _: Evidence) -> str:
+        return WARNING
+
+    def _message(self, scope: Scope, each: Stalls) -> str:
+        readers = " and the ".join(scope["end"])
+        whats = " and ".join("responses" if end != BROKER else "requests" for end in scope["end"])
+        waiting = f"; {each.waiting_bytes:,} bytes not acknowledged at the end" if each.waiting_bytes else ""
+        return (
+            f"the {readers} did not read for {duration(each.stalled_ns)} in total on "
+            f"{many(each.count, 'connection')}, while {whats} waited{waiting}"
+        )
 
 
 _UNANSWERED_COPIES = 3
@@ -1004,6 +1062,7 @@ class ClientVanished(ConnectionRule):
 
     name = "client-vanished"
     severity = WARNING
+    of = _TCP_ENDS
     title = "A client stops acknowledging and comes back on a new connection."
     when = (
         f"The broker retransmitted {_UNANSWERED_COPIES} times or more without an acknowledgment. The client "
@@ -1023,19 +1082,20 @@ class ClientVanished(ConnectionRule):
         unread = row.tcp.unacknowledged(broker_side)
         kept = self.kept[_tcp_key(row)]
         if row.ended_by != CLIENT and unread and row.tcp.retransmitted(broker_side) >= _UNANSWERED_COPIES:
-            kept.take(row.last_ns or 0, row.id)
+            kept.note(row, row.last_ns)
             kept.bytes += unread
         else:
             kept.returned_ns = max(kept.returned_ns, row.first_ns or 0)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Clients that came back."""
         for key, each in self.kept.items():
             if each.count and each.returned_ns > each.first_ns:
-                yield self.client_finding(
-                    key,
-                    f"the {CLIENT if key[0] else _PROXY} stopped acknowledging on "
-                    f"{many(each.count, 'connection')}, with {each.bytes:,} bytes in flight, and came back "
-                    "on a new one",
-                    each,
-                )
+                yield self.part(key, each)
+
+    def _message(self, scope: Scope, each: Vanished) -> str:
+        who = CLIENT if scope.get(CLIENT) else _PROXY
+        return (
+            f"the {who} stopped acknowledging on {many(each.count, 'connection')}, with "
+            f"{each.bytes:,} bytes in flight, and came back on a new one"
+        )

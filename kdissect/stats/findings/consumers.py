@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, duration, many, times, topic_label
+from kdissect.phrases import client_label, duration, many, times
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.rebalances import counted
-from kdissect.stats.sums import Summed, earlier, earliest, largest, latest, merged, summed, total
+from kdissect.stats.sums import Summed, earlier, earliest, join, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.limits import Limits
-    from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.rebalances import Rebalance
+    from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.usual import Usual
 
 
@@ -47,6 +46,7 @@ class EmptyPolls(Rule):
 
     name = "empty-poll-loop"
     severity = WARNING
+    of = ("client", "connection")
     title = "A consumer polls many times a second and receives no records."
     when = (
         f"{_MIN_EMPTY} empty responses on a connection in 10 seconds, making up at least {_SHARE:.0%} of its "
@@ -77,16 +77,20 @@ class EmptyPolls(Rule):
             kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
             kept.add_usual(usual, reads.empty)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def _reports(self, each: Polls) -> bool:
+        return each.busiest >= _MIN_EMPTY and each.count >= _SHARE * each.responses
+
+    def findings(self) -> Iterator[RulePart]:
         """Connections with mostly empty responses."""
         for (client, (connection, _)), each in self.kept.items():
-            if each.busiest >= _MIN_EMPTY and each.count >= _SHARE * each.responses:
-                yield self.finding(
-                    f"client {client_label(client)}, connection {connection}",
-                    f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.peak}; "
-                    f"max_wait_ms is at most {each.max_wait_ms:,}",
-                    each,
-                )
+            if self._reports(each):
+                yield self.part((client, connection), each)
+
+    def _message(self, _: Scope, each: Polls) -> str:
+        return (
+            f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.peak}; "
+            f"max_wait_ms is at most {each.max_wait_ms:,}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -101,10 +105,40 @@ _BEHIND_SHARE = 0.9  # of the worst lag: partitions do not reach it at the same 
 
 @summed
 class Reading(Evidence):
-    """Responses that left records unread, and the first position of the client."""
+    """Responses that left records unread.
+
+    Attributes:
+        lag: in a partition; ``start``: time and offset of the first position of the client.
+        partitions: of a topic, each with its own lag.
+    """
 
     lag: ClientLag = merged(ClientLag)
-    start: tuple[int, int] | None = earliest()  # time, offset
+    start: tuple[int, int] | None = earliest()
+    partitions: list[Reading] = total(list)
+
+    @property
+    def first(self) -> int:
+        """The lag when first seen."""
+        return sum(each.lag.first[1] for each in self.partitions)
+
+    @property
+    def last(self) -> int:
+        """The last lag."""
+        return sum(each.lag.last[1] for each in self.partitions)
+
+    @property
+    def worst(self) -> int:
+        """The sum of the worst lags."""
+        return sum(each.lag.worst[0] for each in self.partitions)
+
+    @property
+    def pace(self) -> float | None:
+        """Records per second, from the movement of positions; None if no time passed."""
+        start = [each.start for each in self.partitions if each.start is not None]
+        ended = [each.lag.position for each in self.partitions]
+        time_ns = max(ended)[0] - min(start)[0]
+        moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
+        return moved * SECOND_NS / time_ns if time_ns > 0 else None
 
     def add_position(self, time_ns: int, position: Position) -> None:
         """Add a position of the client."""
@@ -119,6 +153,8 @@ class FallingBehind(Rule):
 
     name = "falling-behind"
     severity = WARNING
+    of = ("client", "topic")
+    records = "last"
     title = "A consumer reads more slowly than producers write."
     when = (
         f"Its lag has grown by {_RECORDS:,} records, is near the highest value seen, and would take more "
@@ -157,42 +193,30 @@ class FallingBehind(Rule):
                     kept.start = earlier(kept.start, each.lags.start)
                 kept.add_usual(usual, each.behind)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Consumers whose lag grows, by topic."""
-        readings: dict[tuple[str, str], list[Reading]] = {}
+        topics: dict[tuple[str, str], Reading] = {}
         for (client, topic, _), each in self.kept.items():
             if each.start is not None:
-                readings.setdefault((client, topic), []).append(each)
-        for (client, topic), partitions in readings.items():
-            first = sum(each.lag.first[1] for each in partitions)
-            last = sum(each.lag.last[1] for each in partitions)
-            worst = sum(each.lag.worst[0] for each in partitions)
-            pace = _pace(partitions)
-            if (
-                pace is None
-                or last < first + _RECORDS
-                or last < _BEHIND_SHARE * worst
-                or last <= _SECONDS * pace
-            ):
-                continue
-            evidence = Evidence()
-            for each in partitions:
-                evidence.merge(each)
-            yield self.finding(
-                f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"fetch lag {last:,} records at the end, {first:,} when first seen; the client reads "
-                f"{pace:,.0f} records/s",
-                evidence,
-            )
+                read = topics.setdefault((client, topic), Reading())
+                join(read, each, Evidence)
+                read.partitions.append(each)
+        for key, read in topics.items():
+            if self._reports(read):
+                yield self.part(key, read)
 
+    def _reports(self, each: Reading) -> bool:
+        pace, last = each.pace, each.last
+        if pace is None or last < each.first + _RECORDS:
+            return False
+        return last >= _BEHIND_SHARE * each.worst and last > _SECONDS * pace
 
-def _pace(partitions: list[Reading]) -> float | None:
-    """Records per second, from the movement of positions; None if no time passed."""
-    start = [each.start for each in partitions if each.start is not None]
-    ended = [each.lag.position for each in partitions]
-    time_ns = max(ended)[0] - min(start)[0]
-    moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
-    return moved * SECOND_NS / time_ns if time_ns > 0 else None
+    def _message(self, scope: Scope, each: Reading) -> str:
+        who = "the client reads" if len(scope["client"]) == 1 else "the clients read"
+        return (
+            f"fetch lag {each.last:,} records at the end, {each.first:,} when first seen; {who} "
+            f"{each.pace or 0:,.0f} records/s"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -212,6 +236,11 @@ class Repeats(Evidence):
     longest: tuple[int, int] = largest((0, 0))
     lag: tuple[int, int] = latest((0, 0))
 
+    @property
+    def unread(self) -> int:
+        """The last lag."""
+        return self.lag[1]
+
 
 @summed
 class ConsumerStuck(Rule):
@@ -221,6 +250,7 @@ class ConsumerStuck(Rule):
 
     name = "consumer-stuck"
     severity = WARNING
+    records = "unread"
     title = "A consumer fetches the same offset again and again, although records come."
     when = (
         f"{_STUCK} fetches of an offset in a row on a connection, each after a response with records. Empty "
@@ -233,6 +263,7 @@ class ConsumerStuck(Rule):
     )
     apis = frozenset({"Fetch"})
     counts = Repeats
+    of = ("client", "topic", "partition")
 
     def feed(self, facts: Facts) -> None:
         """Count repeated offsets; the core passes on all of them."""
@@ -245,17 +276,13 @@ class ConsumerStuck(Rule):
                 kept.longest = max(kept.longest, (position.repeats, position.fetch_offset or 0))
                 kept.lag = max(kept.lag, (facts.time_ns, position.lag or 0))
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Consumers that fetched an offset too often."""
-        for (client, topic, partition), each in self.kept.items():
-            repeats, offset = each.longest
-            if repeats + 1 >= _STUCK:
-                lag = f"; its lag is {each.lag[1]:,}" if each.lag[1] else ""
-                yield self.finding(
-                    f"client {client_label(client)}, partition {topic_label(topic)}-{partition}",
-                    f"{repeats + 1:,} fetches in a row from offset {offset:,}, although records came{lag}",
-                    each,
-                )
+    def _reports(self, each: Repeats) -> bool:
+        return each.longest[0] + 1 >= _STUCK
+
+    def _message(self, _: Scope, each: Repeats) -> str:
+        repeats, offset = each.longest
+        lag = f"; its lag is {each.unread:,}" if each.unread else ""
+        return f"{repeats + 1:,} fetches in a row from offset {offset:,}, although records came{lag}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -301,6 +328,13 @@ class Stability(Summed):
 
 
 @summed
+class Holds(Evidence):
+    """Connections of readers that were held up, and the longest hold."""
+
+    longest: Hold = largest(Hold(0, 0, 0, 0))
+
+
+@summed
 class BlockedReaders(Rule):
     """Consumers with isolation.level=read_committed read only up to the first open transaction. One that is
     left open holds up all readers of its partitions, until the coordinator rolls it back.
@@ -308,6 +342,9 @@ class BlockedReaders(Rule):
 
     name = "readers-blocked"
     severity = WARNING
+    of = ("topic", "partition")
+    records = "longest.behind"
+    lost = "longest.held_ns"
     title = "An open transaction holds up read_committed consumers."
     when = (
         f"The last stable offset of a partition stood still for {_HELD_UP_NS // SECOND_NS} s or more below "
@@ -347,22 +384,25 @@ class BlockedReaders(Rule):
                     kept.last_stable.add_counted(stable)
                     kept.connections.add(usual.connection.id)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Partitions whose readers were held up."""
-        for (topic, partition), each in self.kept.items():
+        for key, each in self.kept.items():
             hold = each.longest_hold()
             if hold is None or hold.held_ns < _HELD_UP_NS:
                 continue
-            evidence = Evidence()
+            evidence = Holds()
             for connection in each.connections.first(_CLIENTS):
                 evidence.take(hold.since_ns, connection)
             evidence.last_ns = hold.since_ns + hold.held_ns
-            yield self.finding(
-                f"partition {topic_label(topic)}-{partition}",
-                f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
-                f"{many(hold.behind, 'offset')} below the high watermark: a transaction was open",
-                evidence,
-            )
+            evidence.longest = hold
+            yield self.part(key, evidence)
+
+    def _message(self, _: Scope, each: Holds) -> str:
+        hold = each.longest
+        return (
+            f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
+            f"{many(hold.behind, 'offset')} below the high watermark: a transaction was open"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -380,6 +420,8 @@ class InstanceIds(Rule):
     name = "duplicate-instance-ids"
     needs_flaws = True
     severity = ERROR
+    of = ("group", "instance", "client")
+    failed = "count"
     title = "Two members of a group have the same group.instance.id."
     when = "Any occurrence: the broker fences the older member, which then stops."
     advice = (
@@ -393,17 +435,8 @@ class InstanceIds(Rule):
             instance = instance or (facts.exchange.request or {}).get("instance_id")
             self.kept[facts.group, instance, facts.client].add(facts)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All fenced members."""
-        for (group, instance, client), each in self.kept.items():
-            about = ", ".join(
-                f"{what} {name}"
-                for what, name in (("group", group), ("instance", instance), ("client", client))
-                if name
-            )
-            yield self.finding(
-                about, f"fenced {times(each.count)}: another member has its group.instance.id", each
-            )
+    def _message(self, _: Scope, each: Evidence) -> str:
+        return f"fenced {times(each.count)}: another member has its group.instance.id"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -421,6 +454,8 @@ class OutOfRange(Rule):
     name = "offset-out-of-range"
     needs_flaws = True
     severity = WARNING
+    of = ("client", "topic")
+    failed = "count"
     title = "A consumer fetches an offset that does not exist, or no longer exists."
     when = "Any occurrence, because a consumer that keeps up never fetches such an offset."
     advice = "Compare the consumer's lag with the topic's retention, and check its auto.offset.reset."
@@ -434,14 +469,8 @@ class OutOfRange(Rule):
             if each.error == _OUT_OF_RANGE:
                 self.kept[facts.client, each.topic].add(facts)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All consumers with this error."""
-        for (client, topic), each in self.kept.items():
-            yield self.finding(
-                f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"requested an out-of-range offset {times(each.count)}",
-                each,
-            )
+    def _message(self, _: Scope, each: Evidence) -> str:
+        return f"requested an out-of-range offset {times(each.count)}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -453,11 +482,21 @@ _CLIENTS = 3  # shown in a message
 
 
 @summed
+class Storms(Evidence):
+    """Rebalances by cause, and by the client that triggered them."""
+
+    causes: Counter[str] = total(Counter)
+    clients: Counter[str] = total(Counter)
+
+
+@summed
 class RebalanceStorm(Rule):
     """During a rebalance members read less or nothing, and uncommitted records are read again."""
 
     name = "rebalance-storm"
     severity = WARNING
+    of = ("group",)
+    lost = "length_ns"
     title = "A group rebalances repeatedly."
     when = (
         f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting those at the "
@@ -490,20 +529,29 @@ class RebalanceStorm(Rule):
         """Add group events."""
         self.groups.feed_usual(usual)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """All storms."""
         for group, timeline in timelines(self.groups):
             for storm in storms(timeline):
-                evidence = Evidence()
+                evidence = Storms()
                 for each in storm:
                     evidence.take(each.start_ns, each.exchange)
-                seconds = (storm[-1].start_ns - storm[0].start_ns) / SECOND_NS
-                reasons = f"({counted(causes(storm))}){_by(storm)}"
-                yield self.finding(
-                    f"group {group}",
-                    f"{len(storm):,} rebalances within {seconds:.0f} s {reasons}",
-                    evidence,
+                evidence.causes.update(causes(storm))
+                evidence.clients.update(
+                    each.causes[0].client_id for each in storm if each.causes and each.causes[0].client_id
                 )
+                yield self.part(group, evidence)
+
+    def _message(self, _: Scope, each: Storms) -> str:
+        seconds = (each.last_ns - each.first_ns) / SECOND_NS
+        named = [
+            f"{client_label(name)} ({many(count, 'time')})" for name, count in each.clients.most_common()
+        ]
+        more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
+        by = f"; triggered by client{'s' if len(named) > 1 else ''} {', '.join(named[:_CLIENTS])}{more}"
+        return (
+            f"{each.count:,} rebalances within {seconds:.0f} s ({counted(each.causes)}){by if named else ''}"
+        )
 
 
 @summed
@@ -514,6 +562,7 @@ class PollTimeout(Rule):
 
     name = "poll-timeout"
     severity = WARNING
+    of = ("group", "client", "host")
     title = "A member leaves its group because the application did not call poll() for too long."
     when = (
         "Any LeaveGroup whose reason says so. The Java client gives it since 3.2 (KIP-800), librdkafka none."
@@ -530,28 +579,8 @@ class PollTimeout(Rule):
             if event.event == LEAVE and not event.error and _POLL_TIMEOUT in (event.reason or ""):
                 self.kept[event.group_id, facts.client, facts.exchange.connection.client.ip].add(facts)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All such members."""
-        for (group, client, ip), each in self.kept.items():
-            yield self.finding(
-                f"group {group}, client {client_label(client)} at {ip}",
-                f"left the group {times(each.count)}: it did not call poll() within max.poll.interval.ms",
-                each,
-            )
+    def _message(self, _: Scope, each: Evidence) -> str:
+        return f"left the group {times(each.count)}: it did not call poll() within max.poll.interval.ms"
 
 
 _POLL_TIMEOUT = "poll timeout"  # in the reason that the Java client gives
-
-
-def _by(storm: Sequence[Rebalance]) -> str:
-    """The clients that triggered most of them."""
-    clients = Counter(each.causes[0].client_id for each in storm if each.causes)
-    named = [
-        f"{client_label(client)} ({many(count, 'time')})" for client, count in clients.most_common() if client
-    ]
-    more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
-    return (
-        f"; triggered by client{'s' if len(named) > 1 else ''} {', '.join(named[:_CLIENTS])}{more}"
-        if named
-        else ""
-    )

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.kafka.codes import error_name
-from kdissect.phrases import client_label, many, times, topic_label
+from kdissect.phrases import listed, many, times, topic_label
 from kdissect.stats.findings.rule import Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Distinct
-from kdissect.stats.sums import merged, summed
+from kdissect.stats.sums import merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kdissect.stats.document import FindingRow
+    from kdissect.exchanges.touched import Touched
     from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import Scope
 
 _TOO_FEW_REPLICAS = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
 _STORAGE = frozenset({"KAFKA_STORAGE_ERROR"})
@@ -37,6 +36,18 @@ _NOT_REFUSED = frozenset(
 
 
 @summed
+class RefusedRecords(Evidence):
+    """Batches that were rejected, and their records."""
+
+    records: int = total()
+
+    def refuse(self, facts: Facts, batch: Touched, error: str) -> None:
+        """Add a batch."""
+        self.add(facts, error=error)
+        self.records += 0 if batch.produced is None else batch.produced.count() or 0
+
+
+@summed
 class ProduceRefused(Rule):
     """The records of such a batch are not stored, and retries do not help: the application loses them unless
     it checks the result of each send.
@@ -45,6 +56,10 @@ class ProduceRefused(Rule):
     name = "produce-refused"
     needs_flaws = True
     severity = ERROR
+    of = ("client", "topic", "error")
+    counts = RefusedRecords
+    failed = "count"
+    records = "records"
     title = "A broker rejects records with a non-retriable error."
     when = (
         "Any Produce error that producers do not retry and that no other rule covers: UNKNOWN_SERVER_ERROR, "
@@ -62,16 +77,10 @@ class ProduceRefused(Rule):
             if each.error:
                 error = error_name(each.error)
                 if error not in _NOT_REFUSED and not error.endswith(_DENIED):
-                    self.kept[facts.client, each.topic, error].add(facts, error=error)
+                    self.kept[facts.client, each.topic, error].refuse(facts, each, error)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients whose records are rejected."""
-        for (client, topic, error), each in self.kept.items():
-            yield self.finding(
-                f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"{many(each.count, 'batch', 'batches')} rejected: {error}",
-                each,
-            )
+    def _message(self, scope: Scope, each: RefusedRecords) -> str:
+        return f"{many(each.count, 'batch', 'batches')} rejected: {', '.join(scope['error'])}"
 
 
 @summed
@@ -81,6 +90,8 @@ class AuthorizationDenied(Rule):
     name = "authorization-denied"
     needs_flaws = True
     severity = WARNING
+    of = ("client", "principal", "denied", "error")
+    failed = "count"
     title = "A broker denies a client access."
     when = "Any response with an error that ends in AUTHORIZATION_FAILED."
     advice = (
@@ -102,15 +113,13 @@ class AuthorizationDenied(Rule):
                     if facts.group
                     else ""
                 )
-                key = facts.client, facts.exchange.principal, facts.api, error, name
+                what = f"{facts.api} ({name})" if name else facts.api
+                key = facts.client, facts.exchange.principal, what, error
                 self.kept[key].add(facts, error=error)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All clients that were denied something."""
-        for (client, principal, api, error, name), each in self.kept.items():
-            who = f"client {client_label(client)}" + (f" as {principal}" if principal else "")
-            what = f"{api} ({name})" if name else api
-            yield self.finding(who, f"{what} denied {times(each.count)}: {error}", each)
+    def _message(self, scope: Scope, each: Evidence) -> str:
+        denied = listed(scope["denied"])
+        return f"{denied} denied {times(each.count)}: {', '.join(scope['error'])}"
 
 
 @summed
@@ -120,6 +129,10 @@ class NotEnoughReplicas(Rule):
     name = "not-enough-replicas"
     needs_flaws = True
     severity = ERROR
+    of = ("topic", "error")
+    counts = RefusedRecords
+    failed = "count"
+    records = "records"
     title = "Records cannot be written because too few replicas are in sync."
     when = (
         "Any occurrence, including NOT_ENOUGH_REPLICAS_AFTER_APPEND, after which retries may write records "
@@ -135,16 +148,10 @@ class NotEnoughReplicas(Rule):
         """Count rejected batches."""
         for each in facts.touched:
             if each.error and (error := error_name(each.error)) in _TOO_FEW_REPLICAS:
-                self.kept[each.topic, error].add(facts, error=error)
+                self.kept[each.topic, error].refuse(facts, each, error)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Topics that cannot be written."""
-        for (topic, error), each in self.kept.items():
-            yield self.finding(
-                f"topic {topic_label(topic)}",
-                f"{many(each.count, 'batch', 'batches')} rejected: {error}",
-                each,
-            )
+    def _message(self, scope: Scope, each: RefusedRecords) -> str:
+        return f"{many(each.count, 'batch', 'batches')} rejected: {', '.join(scope['error'])}"
 
 
 @summed
@@ -161,6 +168,8 @@ class StorageError(Rule):
     name = "storage-error"
     needs_flaws = True
     severity = ERROR
+    of = ("broker", "error")
+    failed = "count"
     title = "A broker cannot read or write its log directories."
     when = "Any KAFKA_STORAGE_ERROR."
     advice = "Check the broker's disks, mounts and free space; its log names the directory that went offline."
@@ -175,17 +184,13 @@ class StorageError(Rule):
                 if each.error and error_name(each.error) == error:
                     kept.topics.add(each.topic)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Brokers with such errors."""
-        for (broker, error), each in self.kept.items():
-            topics = (
-                f", topic{'s' * (len(each.topics) > 1)} {', '.join(map(topic_label, each.topics.first(3)))}"
-                if len(each.topics)
-                else ""
-            )
-            yield self.finding(
-                f"broker {broker}", f"{many(each.count, 'response')} with {error}{topics}", each
-            )
+    def _message(self, scope: Scope, each: Refusals) -> str:
+        topics = (
+            f", topic{'s' * (len(each.topics) > 1)} {', '.join(map(topic_label, each.topics.first(3)))}"
+            if len(each.topics)
+            else ""
+        )
+        return f"{many(each.count, 'response')} with {', '.join(scope['error'])}{topics}"
 
 
 _MIN_ERRORS = 10
@@ -198,6 +203,8 @@ class CoordinatorUnavailable(Rule):
     name = "coordinator-unavailable"
     needs_flaws = True
     severity = ERROR
+    of = ("client", "error")
+    failed = "count"
     title = "A group or a transactional producer has no available coordinator."
     when = (
         f"{_MIN_ERRORS} such errors for one client within a minute: COORDINATOR_NOT_AVAILABLE, "
@@ -215,12 +222,8 @@ class CoordinatorUnavailable(Rule):
         for error in _COORDINATOR.intersection(facts.errors):
             self.kept[facts.client, error].add(facts, error=error)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients without a coordinator."""
-        for (client, error), each in self.kept.items():
-            if each.busiest >= _MIN_ERRORS:
-                yield self.finding(
-                    f"client {client_label(client)}",
-                    f"{many(each.count, 'response')} with {error}, {each.peak}",
-                    each,
-                )
+    def _reports(self, each: Minutes) -> bool:
+        return each.busiest >= _MIN_ERRORS
+
+    def _message(self, scope: Scope, each: Minutes) -> str:
+        return f"{many(each.count, 'response')} with {', '.join(scope['error'])}, {each.peak}"

@@ -10,8 +10,8 @@ from kdissect.exchanges import content
 from kdissect.kafka.batches import read_records
 from kdissect.kafka.codes import error_code
 from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
-from kdissect.phrases import client_label, many, times, topic_label
-from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
+from kdissect.phrases import listed, many, times
+from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
 from kdissect.stats.transactions import FENCED
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kdissect.kafka.recordbatch import Record
     from kdissect.kafka.records import BatchOrigin, RecordData
     from kdissect.limits import Limits
-    from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.usual import Usual
 
 
@@ -42,6 +42,7 @@ class Writes(Evidence):
     """Requests and their clients."""
 
     clients: Distinct = merged(Distinct)
+    replicas: Distinct = merged(Distinct)
 
 
 @summed
@@ -50,6 +51,7 @@ class Acks(Rule):
 
     name = "acks"
     severity = WARNING
+    of = ("topic", "acks")
     title = "A producer with acks=0 or 1 writes to a replicated topic."
     when = "Any occurrence: acks=0 is a warning, acks=1 a note."
     advice = "Set acks=all and enable.idempotence=true, unless losing records is acceptable."
@@ -83,22 +85,25 @@ class Acks(Rule):
             kept.add_usual(usual, written.noted._replace(number=written.exchanges))
             kept.clients.add(usual.client)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Producers of topics known to have replicas."""
         for (topic, acks), each in self.kept.items():
             replicas = self.topics[topic].replicas if topic in self.topics else 0
             if replicas > 1:
-                more = len(each.clients) - _NAMES
-                clients = ", ".join(each.clients.first(_SORTED)[:_NAMES]) + (
-                    f" and {more:,} more" if more > 0 else ""
-                )
-                yield self.finding(
-                    f"topic {topic_label(topic)}",
-                    f"{each.count:,} Produce request{'s' if each.count > 1 else ''} with acks={acks} by "
-                    f"{clients}, to {replicas} replicas: {_ACKS_MEANING[acks]}",
-                    each,
-                    WARNING if acks == 0 else NOTE,
-                )
+                evidence = combined([each])
+                evidence.replicas.add(str(replicas))
+                yield self.part((topic, acks), evidence, WARNING if acks == 0 else NOTE)
+
+    def _message(self, scope: Scope, each: Writes) -> str:
+        more = len(each.clients) - _NAMES
+        clients = ", ".join(each.clients.first(_SORTED)[:_NAMES]) + (
+            f" and {more:,} more" if more > 0 else ""
+        )
+        replicas = " or ".join(each.replicas.first(_NAMES))
+        return (
+            f"{many(each.count, 'Produce request')} with acks={' and '.join(scope['acks'])} by {clients}, to "
+            f"{replicas} replicas: {_ACKS_MEANING[int(scope['acks'][0])]}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -136,6 +141,13 @@ class SentRecords(Summed):
 
 
 @summed
+class SentAgain(Evidence):
+    """Such records, and their producers with their epochs."""
+
+    by: Distinct = merged(Distinct)
+
+
+@summed
 class EpochDuplicates(Rule):
     """The broker drops a batch with a sequence number that it has already stored. With a new producer epoch
     the numbers start again from 0, so it stores the records again.
@@ -143,6 +155,8 @@ class EpochDuplicates(Rule):
 
     name = "epoch-duplicates"
     severity = WARNING
+    of = ("client", "topic", "partition")
+    records = "count"
     title = "A producer sends records of a failed batch again with a new producer epoch."
     when = (
         "Any record with the same timestamp, key and value as one in a batch that failed (an error, or no "
@@ -176,10 +190,10 @@ class EpochDuplicates(Rule):
             if any(is_failed or _is_fresh(origin) for origin in origins if origin.producer_id >= 0):
                 self._note(facts, each, each.produced, is_failed=is_failed)
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """Records that failed, and were accepted with a later epoch."""
         for (client, topic, partition, producer_id), each in self.kept.items():
-            again, epochs = Evidence(), set()
+            again, epochs = SentAgain(), set()
             for record, failed in each.failed.items():
                 sent = each.accepted.get(record)
                 if sent is not None and failed.epoch < sent.epoch and failed.time_ns <= sent.time_ns:
@@ -187,13 +201,14 @@ class EpochDuplicates(Rule):
                     again.take(sent.time_ns, sent.exchange)
                     epochs |= {failed.epoch, sent.epoch}
             if again.count:
-                yield self.finding(
-                    f"client {client_label(client)}, partition {topic_label(topic)}-{partition}",
-                    f"{many(again.count, 'record')} of failed batches accepted again with a new epoch of "
-                    f"producer {producer_id} ({min(epochs)} to {max(epochs)}): duplicates if the first were "
-                    "stored",
-                    again,
-                )
+                again.by.add(f"producer {producer_id} ({min(epochs)} to {max(epochs)})")
+                yield self.part((client, topic, partition), again)
+
+    def _message(self, _: Scope, each: SentAgain) -> str:
+        return (
+            f"{many(each.count, 'record')} of failed batches accepted again with a new epoch of "
+            f"{listed(each.by.first(_SORTED))}: duplicates if the first were stored"
+        )
 
     def _note(self, facts: Facts, each: Touched, produced: RecordData, *, is_failed: bool) -> None:
         for batch in read_records(produced, self.limits):
@@ -236,6 +251,8 @@ class FencedProducers(Rule):
     name = "fenced-producers"
     needs_flaws = True
     severity = ERROR
+    of = ("client", "transactional ID")
+    failed = "count"
     title = "A producer is fenced."
     when = "Any occurrence: a fenced producer cannot continue."
     advice = (
@@ -248,12 +265,8 @@ class FencedProducers(Rule):
         if facts.errors and not FENCED.isdisjoint(facts.errors):
             self.kept[facts.client, content.transactional_id(facts.exchange)].add(facts)
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All fenced producers."""
-        for (client, name), each in self.kept.items():
-            about = f"client {client_label(client)}{f', transactional ID {name}' if name else ''}"
-            responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
-            yield self.finding(about, f"{responses} with a fencing error", each)
+    def _message(self, _: Scope, each: Evidence) -> str:
+        return f"{many(each.count, 'response')} with a fencing error"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -285,6 +298,8 @@ class TransactionFailed(Rule):
 
     name = "transaction-failed"
     severity = ERROR
+    of = ("client", "transactional ID")
+    failed = "count"
     title = "A transactional producer gets an error after which it cannot continue."
     when = f"Any of these errors: {', '.join(sorted(_FATAL))}. Fencing is fenced-producers."
     advice = (
@@ -314,16 +329,9 @@ class TransactionFailed(Rule):
                 kept.add(facts, error=error)
                 kept.errors.add(f"{facts.api} refused with {error}")
 
-    def findings(self) -> Iterator[FindingRow]:
-        """All such producers."""
-        for (client, name), each in self.kept.items():
-            if each.count:
-                timeout = f"; its transaction.timeout.ms is {each.timeout_ms:,}" if each.timeout_ms else ""
-                yield self.finding(
-                    f"client {client_label(client)}, transactional ID {name}",
-                    f"{', '.join(each.errors.first(_NAMES))}, {times(each.count)}{timeout}",
-                    each,
-                )
+    def _message(self, _: Scope, each: FatalErrors) -> str:
+        timeout = f"; its transaction.timeout.ms is {each.timeout_ms:,}" if each.timeout_ms else ""
+        return f"{', '.join(each.errors.first(_NAMES))}, {times(each.count)}{timeout}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -339,9 +347,12 @@ _SHARE = 0.2
 
 @summed
 class PartitionWrites(Evidence):
-    """Batches and bytes written to a partition."""
+    """Batches and bytes written to a partition. For the message: its share, and bytes and partitions of the
+    topic.
+    """
 
     bytes: int = total()
+    share: tuple[float, int, int] = largest((0.0, 0, 0))
 
 
 @summed
@@ -350,6 +361,7 @@ class HotPartitions(Rule):
 
     name = "hot-partitions"
     severity = WARNING
+    of = ("topic", "partition")
     title = "One partition gets far more data than the others of its topic."
     when = (
         f"A partition has {_TIMES} times its fair share, and {_SHARE:.0%} or more of the topic's bytes. "
@@ -387,7 +399,7 @@ class HotPartitions(Rule):
                 kept.add_usual(usual, each.noted)
                 kept.bytes += each.size[0]
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """The hottest partition of each topic."""
         topics: dict[str, dict[int, PartitionWrites]] = {}
         for (topic, partition), each in self.kept.items():
@@ -400,11 +412,14 @@ class HotPartitions(Rule):
             batches = sum(each.count for each in partitions.values())
             fraction = partitions[hottest].bytes / max(1, total)
             if number >= _PARTITIONS and batches >= _BATCHES and fraction >= max(_SHARE, _TIMES / number):
-                yield self.finding(
-                    f"topic {topic_label(topic)}, partition {hottest}",
-                    f"{fraction:.0%} of the {total:,} bytes written to {number:,} partitions",
-                    partitions[hottest],
-                )
+                evidence = combined([partitions[hottest]])
+                evidence.share = fraction, total, number
+                yield self.part((topic, hottest), evidence)
+
+    def _message(self, scope: Scope, each: PartitionWrites) -> str:
+        fraction, total, number = each.share
+        up_to = "" if len(scope["partition"]) == 1 else "up to "
+        return f"{up_to}{fraction:.0%} of the {total:,} bytes written to {number:,} partitions"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -421,6 +436,7 @@ class OversizedBatches(Evidence):
     """Large batches of a client."""
 
     max_bytes: int = largest()
+    refused: int = total()
 
 
 @summed
@@ -429,6 +445,8 @@ class RequestsTooLarge(Rule):
 
     name = "oversized-messages"
     severity = ERROR
+    of = ("client", "topic")
+    failed = "refused"
     title = "Records are rejected because of their size, or are 1 MB or larger."
     when = f"Any rejection is an error; a record of {_LARGE_BYTES:,} bytes or more is a note."
     advice = (
@@ -449,22 +467,24 @@ class RequestsTooLarge(Rule):
                 kept.add(facts)
                 kept.max_bytes = max(kept.max_bytes, len(each.produced))
 
-    def findings(self) -> Iterator[FindingRow]:
+    def findings(self) -> Iterator[RulePart]:
         """All such batches."""
         for (client, topic, refused), each in self.kept.items():
-            plural = "es" if each.count > 1 else ""
-            description = (
-                f"{each.count:,} batch{plural} rejected as too large, the largest with {each.max_bytes:,} "
-                "bytes"
-                if refused
-                else f"{each.count:,} batch{plural} with a single record of up to {each.max_bytes:,} bytes"
-            )
-            yield self.finding(
-                f"client {client_label(client)}, topic {topic_label(topic)}",
-                description,
-                each,
-                ERROR if refused else NOTE,
-            )
+            evidence = combined([each])
+            evidence.refused = each.count if refused else 0
+            yield self.part((client, topic), evidence)
+
+    def _level(self, each: OversizedBatches) -> str:
+        return ERROR if each.refused else NOTE
+
+    def _message(self, _: Scope, each: OversizedBatches) -> str:
+        if not each.refused:
+            batches = many(each.count, "batch", "batches")
+            return f"{batches} with a single record of up to {each.max_bytes:,} bytes"
+        return (
+            f"{many(each.refused, 'batch', 'batches')} rejected as too large, the largest with "
+            f"{each.max_bytes:,} bytes"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -491,6 +511,7 @@ class TinyBatches(Rule):
 
     name = "tiny-batches"
     severity = NOTE
+    of = ("client", "topic")
     title = "A producer sends nearly every record in its own batch."
     when = (
         f"{_MIN_BATCHES} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "
@@ -523,15 +544,12 @@ class TinyBatches(Rule):
             kept.bytes += size
             kept.records += records
 
-    def findings(self) -> Iterator[FindingRow]:
-        """Clients with many small batches."""
-        for (client, topic), each in self.kept.items():
-            if each.busiest < _MIN_BATCHES or each.records >= _RECORDS * each.count:
-                continue
-            if each.bytes < _BYTES * each.count:
-                yield self.finding(
-                    f"client {client_label(client)}, topic {topic_label(topic)}",
-                    f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
-                    f"{each.bytes // each.count:,} bytes, {each.peak}",
-                    each,
-                )
+    def _reports(self, each: BatchBursts) -> bool:
+        is_many = each.busiest >= _MIN_BATCHES and each.records < _RECORDS * each.count
+        return is_many and each.bytes < _BYTES * each.count
+
+    def _message(self, _: Scope, each: BatchBursts) -> str:
+        return (
+            f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
+            f"{each.bytes // each.count:,} bytes, {each.peak}"
+        )

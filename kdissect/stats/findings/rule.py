@@ -1,19 +1,27 @@
-"""Base class of rules: facts in, findings out. Each holds a bounded table of counts."""
+"""Base class of rules: facts in, parts of findings out. Each holds a bounded table of counts.
+
+A rule is a declaration (what it is called, how severe, what its keys name, what it costs) and what it looks
+for: ``feed`` and its relatives count, ``_reports`` is the threshold, ``_message`` says what was counted. It
+makes a ``RulePart`` for each key. causes.py says what explains what, and makes rows of them.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
+from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.net.duplex import NEVER_NS
-from kdissect.stats.document import FindingRow, RuleRow
+from kdissect.phrases import client_label, topic_label
+from kdissect.stats.document import RuleRow
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.rows import row_of
 from kdissect.stats.sums import Summed, earliest, join, joined, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
@@ -32,10 +40,16 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 _EXAMPLES = 5
 _MAX_PIECES = 64
+MAX_ENDS = 16
+WORST_FIRST = (ERROR, WARNING, NOTE)
 
 
 def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tuple[int, str]]:
     return nsmallest(_EXAMPLES, {*one, *other})
+
+
+def _few(one: set[tuple[str, str]], other: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    return set(nsmallest(MAX_ENDS, one | other))
 
 
 @summed
@@ -44,18 +58,25 @@ class Evidence(Summed):
 
     Attributes:
         explained: time and ID of the first exchange with a broker's message about the error, and the message.
+        ends: client address and broker of their connections: the first in order, if there are many.
     """
 
     count: int = total()
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
     explained: tuple[int, str, str] = earliest((NEVER_NS, "", ""))
+    ends: set[tuple[str, str]] = joined(_few, set)
     _examples: list[tuple[int, str]] = joined(_first, list)
 
     @property
     def examples(self) -> list[str]:
         """The first of them, as ``connection/number``, or as a connection's ID."""
         return [exchange for _, exchange in self._examples]
+
+    @property
+    def length_ns(self) -> int:
+        """From the first to the last."""
+        return self.last_ns - self.first_ns
 
     @property
     def times(self) -> list[int]:
@@ -65,6 +86,7 @@ class Evidence(Summed):
     def add(self, facts: Facts, count: int = 1, error: str | None = None) -> None:
         """Add an exchange with ``count`` occurrences, of this error."""
         self.take(facts.time_ns, facts.id, count)
+        self.touch(facts.exchange.connection.client.ip, facts.broker)
         if error is not None and (message := facts.messages.get(error)):
             self.explained = min(self.explained, (facts.time_ns, facts.id, message))
 
@@ -76,6 +98,7 @@ class Evidence(Summed):
         self.first_ns = min(self.first_ns, aggregate.first_ns)
         self.last_ns = max(self.last_ns, aggregate.last_ns)
         self._examples = _first(self._examples, aggregate.first)
+        self.touch(aggregate.connection.client.ip, aggregate.broker)
 
     def add_usual(self, usual: Usual, noted: Noted) -> None:
         """Add occurrences that the core has counted."""
@@ -84,6 +107,17 @@ class Evidence(Summed):
             self.first_ns = min(self.first_ns, noted.first_ns)
             self.last_ns = max(self.last_ns, noted.last_ns)
             self._examples = _first(self._examples, usual.first(noted))
+            self.touch(usual.connection.client.ip, usual.broker)
+
+    def touch(self, host: str, broker: str) -> None:
+        """Note the ends of a connection."""
+        if (end := (host, broker)) not in self.ends:
+            self.ends = _few(self.ends, {end})
+
+    def note(self, row: ConnectionLogRow, time_ns: int | None = None) -> None:
+        """Add a connection, at a time; None: when it began."""
+        self.take((row.first_ns if time_ns is None else time_ns) or 0, row.id)
+        self.touch(row.client.ip, str(row.broker))
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and the ID of an exchange or connection."""
@@ -94,6 +128,17 @@ class Evidence(Summed):
             self.last_ns = time_ns
         if len(self._examples) < _EXAMPLES or time_ns <= self._examples[-1][0]:
             self._examples = _first(self._examples, [(time_ns, exchange)])
+
+
+Counted = TypeVar("Counted", bound=Evidence)
+
+
+def combined(parts: Sequence[Counted]) -> Counted:
+    """New evidence: the sum of others of one type."""
+    one = type(parts[0])()
+    for each in parts:
+        one.merge(each)
+    return one
 
 
 def _busiest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
@@ -152,6 +197,70 @@ class Minutes(Bursts):
 # ------------------------------------------------------------------------------------------------------------
 
 
+Scope: TypeAlias = "Mapping[str, list[str]]"
+"""What a finding is about: kind (``client``, ``host``, ``broker``, ``topic`` ...) -> names, in order."""
+
+_FORMS = {
+    "node": " (node {})",
+    "client": ", client {}",
+    "host": " at {}",
+    "proxy": ", proxy at {}",
+    "principal": " as {}",
+    "API": ", {}",
+}
+_HIDDEN = frozenset(
+    {"acks", "denied", "error", "mechanism", "end"}
+)  # said in the message, or used to relate findings
+
+
+def _partition_label(name: str) -> str:
+    topic, _, partition = name.rpartition("-")
+    return f"{topic_label(type(name)(topic))}-{partition}"
+
+
+_LABELS = {"client": client_label, "topic": topic_label, "partition": _partition_label}
+_LISTED = 2
+
+
+def subject(scope: Scope) -> str:
+    """A scope in words: ``client scanner at 10.99.0.13, 3 brokers``."""
+    text = ""
+    for kind, names in scope.items():
+        if kind in _HIDDEN or (kind in _COVERED_BY and (_COVERED_BY[kind] in scope) == (kind == "topic")):
+            continue
+        labels = [_LABELS.get(kind, str)(name) for name in names[:_LISTED]]
+        if len(names) > 1:
+            some = f": {' and '.join(labels)}" if len(names) == _LISTED else ""
+            text += f", {len(names):,} {_PLURALS.get(kind, f'{kind}s')}{some}"
+        elif kind == "host" and not scope.get("client"):
+            text += f", client at {labels[0]}"
+        elif kind == "host" and len(scope["client"]) > 1:
+            text += f", all at {labels[0]}"
+        else:
+            text += _FORMS.get(kind, f", {kind} {{}}").format(labels[0])
+    return text.removeprefix(", ")
+
+
+_COVERED_BY = {"topic": "partition", "node": "broker"}
+_PLURALS = {"proxy": "proxies", "host": "client addresses"}
+
+
+@dataclass(slots=True)
+class RulePart:
+    """What a rule has found about one key.
+
+    Attributes:
+        until_ns: until when it explains others; None: until its last occurrence.
+    """
+
+    rule: Rule
+    scope: Scope
+    evidence: Evidence
+    severity: str
+    until_ns: int | None
+    cluster_id: str | None = None
+
+
 @summed
 class Rule(Summed, ABC):
     """A rule. Its docstring says why the problem matters.
@@ -162,6 +271,10 @@ class Rule(Summed, ABC):
         title: what it looks for.
         when: its threshold, and why it is not lower.
         advice: one sentence.
+        of: what the elements of a key name, see ``Scope``.
+        failed, records, lost: what a finding cost: requests that failed, records refused or not read, and the
+            time lost, as attributes of the counts; a time ends in its unit. Empty: none, or not counted.
+        apart: findings with different names of this kind are not joined; empty: all of the rule are.
         apis: APIs of the exchanges it needs; empty: all.
         needs_flaws: whether it needs only exchanges with a flaw, see ``Facts``.
         counts: type of the counts of a key.
@@ -173,6 +286,11 @@ class Rule(Summed, ABC):
     title: ClassVar[str]
     when: ClassVar[str]
     advice: ClassVar[str]
+    of: ClassVar[tuple[str, ...]] = ()
+    failed: ClassVar[str] = ""
+    records: ClassVar[str] = ""
+    lost: ClassVar[str] = ""
+    apart: ClassVar[str] = ""
     apis: ClassVar[frozenset[str]] = frozenset()
     needs_flaws: ClassVar[bool] = False
     counts: ClassVar[Callable[[], Any]] = Evidence
@@ -202,26 +320,45 @@ class Rule(Summed, ABC):
     def resolved(self, response: Resolved) -> None:
         """Add a DNS response; most rules need none."""
 
-    @abstractmethod
-    def findings(self) -> Iterator[FindingRow]:
-        """The findings."""
+    def findings(self) -> Iterator[RulePart]:
+        """What it has found: the keys that it reports. Leaves the counts as they are."""
+        for key, each in self.kept.items():
+            if self._reports(each):
+                yield self.part(key, each)
 
-    def finding(
-        self, subject: str, message: str, evidence: Evidence, severity: str | None = None
-    ) -> FindingRow:
-        """A finding of this rule. Quotes what the broker says about the error."""
-        if quote := evidence.explained[2]:
-            message = f'{message}: "{quote}"'
-        return row_of(
-            FindingRow,
-            evidence,
-            rule=self.name,
-            severity=severity or self.severity,
-            subject=subject,
-            message=message,
-            advice=self.advice,
-            evidence=evidence.examples,
-        )
+    def part(
+        self, key: Any, evidence: Evidence, severity: str | None = None, *, until_ns: int | None = None
+    ) -> RulePart:
+        """A part of a finding; see ``RulePart``."""
+        names = dict(zip(self.of, key if type(key) is tuple else (key,), strict=True))
+        if "partition" in names:
+            topic = names["topic"]
+            names["partition"] = type(topic)(f"{topic}-{names['partition']}")
+        scope = {
+            kind: [name if isinstance(name, str) else str(name)]
+            for kind, name in names.items()
+            if name not in (None, "")
+        }
+        return RulePart(self, scope, evidence, severity or self._level(evidence), until_ns)
+
+    def message(self, scope: Scope, each: Any) -> str:
+        """What was counted, in words, without what it is about. Counts of several keys may be joined. Quotes
+        what the broker says about the error.
+        """
+        message, quote = self._message(scope, each), each.explained[2]
+        return f'{message}: "{quote}"' if quote else message
+
+    def _reports(self, each: Any) -> bool:
+        """Whether counts reach the threshold."""
+        return bool(each.count)
+
+    def _level(self, _: Any) -> str:
+        """The severity of a finding with these counts."""
+        return self.severity
+
+    @abstractmethod
+    def _message(self, scope: Scope, each: Any) -> str:
+        """As ``message``, without the quote."""
 
 
 ADVERTISING = frozenset({"Metadata", "FindCoordinator", "DescribeCluster"})

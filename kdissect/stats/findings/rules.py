@@ -1,8 +1,9 @@
 """Facts -> findings of all rules. Holds the rules.
 
-    Facts -> rules for this API -> findings(), the worst first
+    Facts -> rules for this API -> parts -> causes.py -> rows, the worst first
 
-A new rule is a class in one of these files, an entry in ``RULES``, and a test of when it reports something.
+A new rule is a class in one of these files, an entry in ``RULES``, one in ``causes.EXPLAINS`` if it explains
+others, and a test of when it reports something.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.findings.brokers import (
     ClientIds,
@@ -30,6 +30,7 @@ from kdissect.stats.findings.brokers import (
     TopicRecreated,
     UnsupportedVersions,
 )
+from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.connections import (
     AdvertisedUnreachable,
     BrokerCloses,
@@ -62,6 +63,7 @@ from kdissect.stats.findings.errors import (
     ProduceRefused,
     StorageError,
 )
+from kdissect.stats.findings.outages import BrokerUnreachable
 from kdissect.stats.findings.producers import (
     Acks,
     EpochDuplicates,
@@ -71,11 +73,11 @@ from kdissect.stats.findings.producers import (
     TinyBatches,
     TransactionFailed,
 )
-from kdissect.stats.findings.rule import Rule
+from kdissect.stats.findings.rule import Rule, RulePart
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
@@ -86,7 +88,15 @@ if TYPE_CHECKING:
     from kdissect.stats.usual import Usual
 
 RULES: tuple[type[Rule], ...] = (
-    *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
+    *(
+        BrokerUnreachable,
+        BrokerSilent,
+        BrokerResets,
+        BrokerCloses,
+        ConnectionRefused,
+        ConnectTimeout,
+        AdvertisedUnreachable,
+    ),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
@@ -97,9 +107,6 @@ RULES: tuple[type[Rule], ...] = (
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
-
-_WORST_FIRST = (ERROR, WARNING, NOTE)
-_UNSERVED = ClientUnserved.name
 
 
 @summed
@@ -154,9 +161,9 @@ class RuleSet(Summed):
         for rule in self.rules.values():
             rule.resolved(response)
 
-    def rows(self) -> list[FindingRow]:
-        """The findings of all rules."""
-        return [row for rule in self.rules.values() for row in rule.findings()]
+    def rows(self) -> list[RulePart]:
+        """What all rules have found."""
+        return [part for rule in self.rules.values() for part in rule.findings()]
 
     def other_counts(self) -> dict[str, int]:
         """Empty: keys beyond the limit of a rule are counted together and cannot give findings."""
@@ -205,33 +212,17 @@ class Findings(Summed):
         self.of_connections.resolved(response)
 
     def rows(self) -> list[FindingRow]:
-        """The worst first, then in the order of the rules; within a rule the most frequent first."""
-        of_clusters, of_connections = self.of_clusters.rows(), self.of_connections.rows()
-        of_clusters = _without_explained(of_clusters, of_connections)
-        if len({row.cluster_id for row in of_clusters}) > 1:
-            for row in of_clusters:
-                row.subject = f"{row.subject} of cluster {row.cluster_id or 'unknown'}"
-        return sorted([*of_connections, *of_clusters], key=_worst_first)
+        """The worst first, each followed by those that it explains."""
+        of_clusters: list[RulePart] = self.of_clusters.rows()
+        of_connections = self.of_connections.rows()
+        if len({part.cluster_id for part in of_clusters}) > 1:
+            for part in of_connections:
+                part.cluster_id = self.of_clusters.cluster_of({broker for _, broker in part.evidence.ends})
+        return rows([*of_connections, *of_clusters], _PLACES)
 
     def other_counts(self) -> dict[str, int]:
         """See ``RuleSet``."""
         return {}
 
 
-def _without_explained(rows: Sequence[FindingRow], others: Sequence[FindingRow]) -> list[FindingRow]:
-    """Leave out that no request of a client succeeds, where another finding about it, or about clients at its
-    address, says why.
-    """
-    reasons = [row for row in (*rows, *others) if row.severity != NOTE and row.rule != _UNSERVED]
-    ends = {row.subject.split(", ")[0] for row in reasons}
-    known = ends | {end.rpartition(" at ")[2] for end in ends}
-    return [
-        row for row in rows if row.rule != _UNSERVED or known.isdisjoint(row.subject.rpartition(" at ")[::2])
-    ]
-
-
 _PLACES = {rule.name: place for place, rule in enumerate(RULES)}
-
-
-def _worst_first(row: FindingRow) -> tuple[int, int, int, str]:
-    return _WORST_FIRST.index(row.severity), _PLACES[row.rule], -row.count, row.subject

@@ -9,7 +9,7 @@ SIX = metadata(0, [(1, 0)] * 6)
 def test_a_partition_that_gets_nearly_all() -> None:
     writes = [produce(number, partition=2 if number % 10 else number % 6) for number in range(200)]
     (row,) = findings_of(HotPartitions, [SIX, *writes])
-    assert row.subject == "topic orders, partition 2"
+    assert row.subject == "partition orders-2"
     assert row.message.endswith("bytes written to 6 partitions")
 
 

@@ -20,30 +20,59 @@ from tests.exchange_factory import connection
 from tests.findings import produce
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from kdissect.stats.document import FindingRow
 
 # Recorded with a quota, a leader that is moved, wrong passwords, an ACL that refuses, and a broker that
 # leaves and returns: meanwhile it refuses connections. Old brokers close the connection if a login fails.
 # acks=1 is what clients did by default before 3.0, and aiokafka still does.
-SCENARIOS = {"throttled": 1, "leaders-moving": 1, "connection-refused": 1, "authorization-denied": 1}
+# What another finding explains is written below it: "connection-refused < broker-unreachable".
+SCENARIOS = {
+    "throttled": 1,
+    "authorization-denied": 1,
+    "broker-unreachable": 1,
+    "connection-refused < broker-unreachable": 1,
+    "leaders-moving < broker-unreachable": 1,
+}
+CLOSES = {"broker-closes < broker-unreachable": 1}
 EXPECTED: dict[str, dict[str, int]] = {
-    "kafka-0.8.2": {"leaders-moving": 1, "acks": 1, "connection-refused": 1, "broker-closes": 1},
-    "kafka-0.9": {**SCENARIOS, "acks": 1, "broker-closes": 1},
-    "kafka-0.10.2": {**SCENARIOS, "acks": 1, "authorization-denied": 2, "broker-closes": 5},
-    "kafka-0.11": {**SCENARIOS, "acks": 1, "authorization-denied": 2, "broker-closes": 7},
-    "kafka-1.1": {**SCENARIOS, "acks": 1, "authorization-denied": 2, "sasl-failures": 2},
-    "kafka-2.8": {**SCENARIOS, "acks": 1, "sasl-failures": 2},
-    "kafka-3.9": {**SCENARIOS, "sasl-failures": 2, "connection-refused": 3, "broker-resets": 1},
-    "kafka-3.9-zookeeper": {**SCENARIOS, "sasl-failures": 2, "broker-closes": 1},
+    "kafka-0.8.2": {
+        "broker-unreachable": 1,
+        "acks": 1,
+        "leaders-moving < broker-unreachable": 1,
+        **CLOSES,
+        "connection-refused < broker-unreachable": 1,
+    },
+    "kafka-0.9": {**SCENARIOS, **CLOSES, "acks": 1},
+    "kafka-0.10.2": {**SCENARIOS, **CLOSES, "acks": 1, "broker-closes": 1},
+    "kafka-0.11": {**SCENARIOS, **CLOSES, "acks": 1, "broker-closes": 1},
+    "kafka-1.1": {**SCENARIOS, "acks": 1, "sasl-failures": 1},
+    "kafka-2.8": {**SCENARIOS, "acks": 1, "sasl-failures": 1},
+    # A broker and a controller return, and a leader moves back. At the end all of them are stopped.
+    "kafka-3.9": {
+        "throttled": 1,
+        "authorization-denied": 1,
+        "sasl-failures": 1,
+        "broker-resets": 1,
+        "broker-unreachable": 3,
+        "connection-refused < broker-unreachable": 3,
+        "leaders-moving": 1,
+    },
+    "kafka-3.9-zookeeper": {**SCENARIOS, **CLOSES, "sasl-failures": 1},
     "kafka-4-cluster": SCENARIOS,
     "kafka-4-basics": {"throttled": 1},
-    "kafka-4-kraft": {"leaders-moving": 1, "connection-refused": 6},
-    "kafka-4-sasl": {"sasl-failures": 7},
+    # Brokers start one after the other and refuse connections before they do; one stops, then a controller.
+    "kafka-4-kraft": {
+        "connection-refused": 1,
+        "broker-unreachable": 2,
+        "connection-refused < broker-unreachable": 1,
+        "leaders-moving < broker-unreachable": 1,
+    },
+    "kafka-4-sasl": {"sasl-failures": 1},
     "kafka-4-storm": {"rebalance-storm": 1},
     "kafka-4-lag": {"falling-behind": 1},
-    "kafka-4-quota": {"throttled": 2},
+    "kafka-4-quota": {"throttled": 1},
     "kafka-4-fenced": {"fenced-producers": 1},
     "kafka-4-habits": {"tiny-batches": 1, "connection-per-request": 1},
     "mock-acks0": {"acks": 1},
@@ -53,11 +82,16 @@ EXPECTED: dict[str, dict[str, int]] = {
     # kafka-python 3 cannot read how the mock cluster refuses ApiVersions, and tries again and again.
     "mock-kafka-python": {"unsupported-version-loop": 1},
     # Tansu and the mock cluster close the connection on requests that they do not know and on wrong logins.
-    "raw-requests": {"broker-closes": 2, "broker-resets": 1},
-    "tansu-admin": {"broker-closes": 2},
-    "tansu-sasl": {"broker-closes": 4},
-    "plaintext-on-tls": {"tls-port-mismatch": 2},
+    "raw-requests": {"broker-closes": 1, "broker-resets": 1},
+    "tansu-admin": {"broker-closes": 1},
+    "tansu-sasl": {"broker-closes": 1, "client-unserved < broker-closes": 1},
+    "plaintext-on-tls": {"tls-port-mismatch": 1},
 }
+
+
+def described(rows: Sequence[FindingRow]) -> Counter[str]:
+    """Rules by name; of those that another explains, with its name."""
+    return Counter(f"{row.rule} < {row.explained_by}" if row.explained_by else row.rule for row in rows)
 
 
 def located_in(path: Path, kafka_ports: Collection[int] = ()) -> list[FindingRow]:
@@ -71,20 +105,56 @@ def located_in(path: Path, kafka_ports: Collection[int] = ()) -> list[FindingRow
 @pytest.mark.parametrize("path", captures(), ids=name_of)
 def test_samples_say_what_is_so_and_nothing_else(path: Path) -> None:
     rows = located_in(path)
-    assert Counter(row.rule for row in rows) == EXPECTED.get(name_of(path), {})
+    assert described(rows) == EXPECTED.get(name_of(path), {})
     assert all(0 < len(row.evidence) <= min(5, row.count) for row in rows)
     assert all(row.first <= row.last for row in rows)
 
 
 TROUBLES = sorted(Path("samples/troubles").glob("*.pcap.gz"))
 HABITS = {"tiny-batches", "connection-per-request"}  # of those who record: a record at a time, a proxy
+# Trouble -> the findings that are shown below others, and those others.
+BELOW = {
+    "advertised": {"client-unserved < advertised-listener-unreachable"},
+    "closes": {
+        *("reconnect-loop < broker-closes", "client-unserved < broker-closes"),
+        "connection-per-request < broker-closes",
+    },
+    "gone": {"broker-resets < broker-unreachable", "connection-refused < broker-unreachable"},
+    "login": {"reconnect-loop < broker-closes", "client-unserved < broker-closes"},
+    "mismatch": {"client-unserved < response-mismatch"},
+}
 
 
 @pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
 def test_troubles_give_their_findings(path: Path) -> None:
     truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
-    rules = {row.rule for row in located_in(path, truth.get("decode_as", ()))}
-    assert rules - HABITS == set(truth["findings"]), truth["what"]
+    rows = located_in(path, truth.get("decode_as", ()))
+    below = BELOW.get(path.name.split(".")[0], set())
+    assert {name for name in described(rows) if "<" in name} == below
+    causes = {row.rule for row in rows if row.explained_by is None}
+    causes |= {name.split(" < ")[1] for name in below}
+    assert causes - HABITS - {"broker-unreachable"} == set(truth["findings"]) - {
+        name.split(" < ")[0] for name in below
+    }, truth["what"]
+
+
+@pytest.mark.parametrize(
+    ("captures_of", "causes"),
+    [
+        (("gone", "loss"), {"broker-unreachable", "network-loss"}),
+        (("waits", "closes"), {"throttled", "broker-closes"}),
+        (("silent", "login"), {"broker-silent", "broker-closes"}),
+        (("firewall", "tls"), {"connect-timeout", "tls-port-mismatch"}),
+    ],
+    ids=str,
+)
+def test_two_causes_are_two_findings(captures_of: Sequence[str], causes: set[str]) -> None:
+    """Two recordings of the same addresses, one after the other; in each, the topic is a new one."""
+    paths = [f"samples/troubles/{name}.pcap.gz" for name in captures_of]
+    document = json.loads(CliRunner().invoke(kdissect, ["summary", "--findings", "--json", *paths]).stdout)
+    rules = [row["rule"] for row in document["findings"] if row["explained_by"] is None]
+    assert sorted(set(rules) - HABITS - {"topic-recreated"}) == sorted(causes)
+    assert len(rules) == len(set(rules))
 
 
 def test_healthy_traffic_has_no_findings() -> None:

@@ -63,9 +63,12 @@ def test_a_client_none_of_whose_requests_succeeds() -> None:
     assert findings_of(ClientUnserved, [handshake, *refused[:2]]) == []
 
 
-def test_that_no_request_succeeds_is_left_out_where_the_reason_is_known() -> None:
+def test_that_no_request_succeeds_stands_below_the_reason_if_that_is_known() -> None:
     refused = [produce(number, error=3) for number in range(3)]
-    for error, expected in ((3, ["client-unserved"]), (87, ["produce-refused"])):
+    for error, expected in (
+        (3, [("client-unserved", None)]),
+        (87, [("produce-refused", None), ("client-unserved", "produce-refused")]),
+    ):
         findings = Findings(DEFAULT)
         for facts in [produce(number, error=error) for number in range(3)]:
             findings.feed(facts)
@@ -73,7 +76,7 @@ def test_that_no_request_succeeds_is_left_out_where_the_reason_is_known() -> Non
         for facts in refused:
             aggregator.feed(facts)
         aggregator.settle()
-        assert [row.rule for row in findings.rows()] == expected
+        assert [(row.rule, row.explained_by) for row in findings.rows()] == expected
 
 
 def transactional(api: str, after_s: float, error: int, **fields: Any) -> Facts:

@@ -1,0 +1,103 @@
+"""Brokers that serve nobody for a time, packet by packet; and clients that are cut off themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.frames import heartbeat_answers, heartbeats
+from tests.segments import ACK, RST
+from tests.stats.findings.test_troubles import ELSEWHERE, findings, refused, served, talk, unanswered
+
+if TYPE_CHECKING:
+    from kdissect.stats.document import FindingRow
+    from tests.segments import Talk
+
+RULE = "broker-unreachable"
+
+
+def killed(place: int, at_s: float, client: str = "10.0.0.1") -> Talk:
+    """A connection that the broker resets with a request outstanding, a second after it began."""
+    one = talk(place, at_s=at_s, client=client).handshake()
+    one.client_sends(b"".join(heartbeats(1))).broker_sends(heartbeat_answers(1)[0]).waits(1)
+    return one.client_sends(heartbeats(1, first=2)[0]).put(1, RST | ACK)
+
+
+def outages(*talks: Talk) -> list[FindingRow]:
+    return [row for row in findings(*talks) if row.rule == RULE]
+
+
+def test_a_broker_that_restarts_is_one_cause() -> None:
+    clients = "10.0.0.1", "10.0.0.5", "10.0.0.6"
+    rows = findings(
+        *(killed(place, 10, client) for place, client in enumerate(clients)),
+        *(refused(100 + 10 * place + number, 12 + number, client=client)
+          for place, client in enumerate(clients) for number in range(3)),
+        *(served(50 + place, at_s=20, client=client) for place, client in enumerate(clients)),
+    )  # fmt: skip
+    assert [(row.rule, row.explained_by) for row in rows] == [
+        *((RULE, None), ("broker-resets", RULE), ("connection-refused", RULE))
+    ]
+    gone, resets, refusals = rows
+    assert gone.subject == "broker 10.0.0.2:9092"
+    assert gone.message == "served nobody: 3 connections ended, 9 attempts to connect refused; it came back"
+    assert (gone.severity, gone.first.second, gone.last.second) == ("warning", 31, 40)  # of 22:13
+    assert (gone.scope.hosts.count, gone.impact.requests, len(resets.parts), len(refusals.parts)) == (
+        3,
+        9,
+        3,
+        3,
+    )
+
+
+def test_a_broker_that_does_not_come_back_is_an_error() -> None:
+    (row,) = outages(killed(0, 0), *(refused(1 + number, 3 + number) for number in range(3)))
+    assert row.severity == "error"
+    assert row.message.endswith("; it did not come back in the capture")
+
+
+def test_a_single_refusal_is_an_outage_only_after_the_broker_ended_a_connection() -> None:
+    assert outages(served(), refused(1, 5)) == []
+    assert len(outages(killed(0, 0), refused(1, 5))) == 1
+
+
+def test_a_broker_that_serves_others_meanwhile_is_there() -> None:
+    other = talk(70, client="10.0.0.5").handshake()
+    for number in range(20):
+        other.client_sends(heartbeats(1, first=number)[0]).broker_sends(heartbeat_answers(1, first=number)[0])
+        other.waits(1)
+    refusals = [refused(1 + number, 5 + number) for number in range(5)]
+    assert len(outages(served(), *refusals)) == 1
+    assert outages(served(), other.finish(), *refusals) == []
+
+
+def test_who_was_never_served_is_no_witness() -> None:
+    assert outages(served(), *(refused(1 + number, 5, client="10.0.0.66") for number in range(5))) == []
+
+
+def test_attempts_without_an_answer_are_an_outage_only_if_their_clients_reach_others() -> None:
+    silent = [unanswered(1 + number, 5) for number in range(3)]
+    assert outages(served(), *silent) == [], "the client may have been cut off"
+    elsewhere = [served(20 + second, broker=ELSEWHERE, at_s=second) for second in range(12)]
+    (row,) = outages(served(), *elsewhere, *silent)
+    assert (
+        row.message == "served nobody: 3 attempts to connect unanswered; it did not come back in the capture"
+    )
+
+
+def test_a_broker_that_restarts_again_and_again_is_one_finding() -> None:
+    (row,) = outages(
+        *(each for start in (0, 60, 120) for each in (killed(start, start), refused(start + 1, start + 5))),
+        served(200, at_s=180),
+    )
+    assert row.message.startswith(
+        "served nobody 3 times, 2.9 minutes in all: 3 connections ended, 3 attempts"
+    )
+
+
+def test_how_long_a_broker_was_gone_is_not_known_if_nobody_tried() -> None:
+    attempts = [refused(1 + number, 5 + number) for number in range(3)]
+    (soon,) = outages(served(), *attempts, served(50, at_s=30))
+    (late,) = outages(served(), *attempts, served(50, at_s=300))
+    assert (soon.message, soon.severity) == (late.message, late.severity)
+    assert (soon.last - soon.first).total_seconds() == 25
+    assert (late.last - late.first).total_seconds() == 2
