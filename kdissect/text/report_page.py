@@ -102,7 +102,10 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
     environment = Environment(
         loader=PackageLoader("kdissect.text", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"text": text, "moment": "{:%Y-%m-%d %H:%M:%S.%f}".format, "in_words": _in_words}
+    environment.filters |= {
+        "text": text,
+        "moment": "{:%Y-%m-%d %H:%M:%S.%f}".format,
+    }
     scripts = [charts.bundle(), _file("report.js")] if drawn else [_file("report.js")]
     style_sheet = _file("report.css")
     policy = _POLICY.format(scripts=" ".join(map(_hash, scripts)), styles=_hash(style_sheet))
@@ -118,6 +121,11 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
         findings=rows[:_FINDINGS],
         more_findings=max(0, len(rows) - _FINDINGS),
         when=_when,
+        facts_of=lambda row: (
+            ("Whom", _scope(row)),
+            ("Cost", _cost(row)),
+            ("Explained by", row.explained_by),
+        ),
         anchors={fall.row.exchange for each in falls for fall in each},
         charts=drawn,
         data=Markup(
@@ -145,15 +153,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _in_words(value: Any) -> str:
-    """A value of the document, in words."""
-    if isinstance(value, dict):
-        return ", ".join(
-            f"{key} {_in_words(each)}" for key, each in value.items() if each not in (None, [], {})
-        )
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_in_words, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _scope(row: FindingRow) -> str:
+    """Whom it is about, by name as far as they are few."""
+    return "; ".join(
+        f"{number}: {', '.join(names.names)}{', ...' if (names.count or 0) > len(names.names) else ''}"
+        for number, names in summary_page.hit(row.scope)
+    )
+
+
+def _cost(row: FindingRow) -> str:
+    return ", ".join(summary_page.cost(row.impact))
 
 
 def _when(row: FindingRow) -> str:

@@ -607,7 +607,8 @@ _PARTS = 20
 def _finding_notes(row: FindingRow) -> Iterator[str]:
     """What happened, to whom and when, what it cost, and the parts."""
     yield f"{row.subject}: {row.message}"
-    yield facts(_when(row), *_cost(row.impact), *_hit(row.scope))
+    several = [number for number, names in hit(row.scope) if names.count != 1]
+    yield facts(_when(row), *cost(row.impact), *several)
     if row.explained_by is None:
         yield f"advice: {row.advice}"
     yield f"evidence: {', '.join(row.evidence)}"
@@ -617,7 +618,8 @@ def _finding_notes(row: FindingRow) -> Iterator[str]:
         yield f"- {len(row.parts) - _PARTS:,} more, with --json"
 
 
-def _cost(impact: document.ImpactRow) -> Iterator[str]:
+def cost(impact: document.ImpactRow) -> Iterator[str]:
+    """What a finding cost, as far as it is known."""
     if impact.requests:
         yield f"{many(impact.requests, 'request')} failed"
     if impact.records:
@@ -626,8 +628,8 @@ def _cost(impact: document.ImpactRow) -> Iterator[str]:
         yield f"{span(impact.lost_us * 1000)} lost"
 
 
-def _hit(scope: document.ScopeRow) -> Iterator[str]:
-    """How many clients, hosts and brokers, if that is more than one."""
+def hit(scope: document.ScopeRow) -> Iterator[tuple[str, document.NamesRow]]:
+    """Whom a finding is about: how many, such as ``3 clients``, and the names."""
     for names, noun in (
         (scope.clients, "client"),
         (scope.hosts, "client host"),
@@ -636,8 +638,8 @@ def _hit(scope: document.ScopeRow) -> Iterator[str]:
         (scope.groups, "group"),
         (scope.connections, "connection"),
     ):
-        if names.count is not None and names.count > 1:
-            yield many(names.count, noun)
+        if names.count:
+            yield many(names.count, noun), names
 
 
 def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:

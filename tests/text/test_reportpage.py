@@ -129,23 +129,9 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
         assert max(map(len, chart.columns.values())) <= MAX_INTERVALS
 
 
-def test_a_page_says_more_when_the_document_does() -> None:
-    class Extended:
-        """A finding of a later version."""
-
-        def __init__(self, row: Any) -> None:
-            self._row = row
-            self.scope = {"client": "slow", "brokers": ["b1", "b2"]}
-            self.impact = "1,825 records unread"
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__") or name == "explained_by":
-                raise AttributeError(name)
-            return getattr(self._row, name)
-
-    known = summary()
-    document = replace(known, findings=[Extended(row) for row in known.findings or ()])  # type: ignore[misc]
-    text = page(document, FULL, (), PLAIN)
-    assert "<dt>Scope</dt><dd>client slow, brokers b1, b2</dd>" in text
-    assert "<dt>Impact</dt><dd>1,825 records unread</dd>" in text
-    assert "Explained by" not in text
+def test_findings_say_whom_they_hit_what_they_cost_and_what_explains_them() -> None:
+    text = page(summary("kafka-4-cluster"), FULL, (), PLAIN)
+    assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections: " in text
+    assert "<dt>Cost</dt><dd>60 requests failed, 15.97s lost</dd>" in text
+    assert text.count("<dt>Explained by</dt><dd>broker-unreachable</dd>") == 2
+    assert "NamesRow" not in text
