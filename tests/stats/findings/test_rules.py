@@ -146,7 +146,7 @@ def test_troubles_give_their_findings(path: Path) -> None:
         (("silent", "login"), {"broker-silent", "broker-closes"}),
         (("firewall", "tls"), {"connect-timeout", "tls-port-mismatch"}),
     ],
-    ids=str,
+    ids=["gone-loss", "waits-closes", "silent-login", "firewall-tls"],
 )
 def test_two_causes_are_two_findings(captures_of: Sequence[str], causes: set[str]) -> None:
     """Two recordings of the same addresses, one after the other; in each, the topic is a new one."""
