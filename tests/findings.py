@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
+from kdissect.stats.document import FindingRow, ImpactRow, NamesRow, ScopeRow
 from kdissect.stats.findings.causes import rows
 from kdissect.stats.load import Aggregator
 from tests.producers import facts_of
@@ -16,7 +19,6 @@ from tests.record_batches import Item, batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Rule
 
@@ -41,6 +43,17 @@ def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
 def rows_of(rule: Rule) -> list[FindingRow]:
     """A row for each part of what a rule has found."""
     return sorted(chain.from_iterable(rows([part], {rule.name: 0}) for part in rule.findings()), key=_about)
+
+
+def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
+    """A finding that nothing explains."""
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    none = NamesRow(count=0, names=[])
+    return FindingRow(
+        rule=rule, severity=severity, subject="client a", message=message, advice="", count=1, first=at,
+        last=at, evidence=[], scope=ScopeRow(**{each.name: none for each in fields(ScopeRow)}),
+        impact=ImpactRow(requests=None, records=None, lost_us=None), explained_by=None, parts=[],
+    )  # fmt: skip
 
 
 def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:

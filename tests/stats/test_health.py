@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
-from kdissect.stats.document import FindingRow
 from kdissect.stats.health import health
 from kdissect.stats.load import Load
-
-AT = datetime(2026, 11, 22, tzinfo=UTC)
+from tests.findings import finding
 
 
 def load(
@@ -20,15 +16,6 @@ def load(
     result.kinds[UNACKNOWLEDGED] = acks0
     result.no_answer, result.failed = no_answer, failed
     return result
-
-
-def finding(severity: str) -> list[FindingRow]:
-    return [
-        FindingRow(
-            rule="a-rule", severity=severity, subject="client a", message="it failed", advice="", count=1,
-            first=AT, last=AT, evidence=[],
-        )
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -52,7 +39,7 @@ def finding(severity: str) -> list[FindingRow]:
     ],
 )
 def test_verdicts(counts: Load, severity: str | None, verdict: str) -> None:
-    result = health([] if severity is None else finding(severity), counts)
+    result = health([] if severity is None else [finding("a-rule", severity)], counts)
     assert result.verdict == verdict
     assert (result.reason is None) == (severity in (None, "note"))
 
@@ -63,4 +50,16 @@ def test_the_figures_say_what_is_missing() -> None:
     assert health([], load(unclear=1)).message == (
         "1 request, 0 unanswered, 1 whose response may not have been captured, 0 with errors"
     )
-    assert health(finding("error"), load()).reason == "a-rule: it failed (client a)"
+    assert health([finding("a-rule", "error")], load()).reason == "00:00:00 a-rule: client a: it failed"
+
+
+def test_what_another_finding_explains_does_not_count() -> None:
+    cause, other = finding("a-rule", "warning"), finding("another-rule", "error")
+    beside = health([other, cause], load(100))
+    assert (beside.verdict, beside.message.partition("errors, ")[2]) == (
+        "failing",
+        "1 error finding, 1 warning",
+    )
+    other.explained_by = cause.rule
+    below = health([cause, other], load(100))
+    assert (below.verdict, below.message.partition("errors, ")[2]) == ("degraded", "1 warning")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.phrases import columns_of
-from kdissect.stats.document import ErrorRow, FindingRow, ImpactRow, NamesRow, ScopeRow
+from kdissect.stats.document import ErrorRow
 from kdissect.stats.summarizer import summarize
 from kdissect.text.overview import LINES, overview
 from samples.golden import captures
 from samples.pages import shown
 from tests.exchange_factory import exchange
+from tests.findings import finding as make_finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kdissect.stats.document import FindingRow
 
 SAMPLES = Path("samples")
 TROUBLES = sorted((SAMPLES / "troubles").glob("*.pcap.gz"))
@@ -91,14 +93,7 @@ def test_what_cannot_be_read() -> None:
 
 
 def finding(number: int) -> FindingRow:
-    at = datetime(2026, 11, 22, tzinfo=UTC)
-    none = NamesRow(count=0, names=[])
-    names = {each.name: none for each in fields(ScopeRow)}
-    return FindingRow(
-        rule=f"rule-{number}", severity="error", subject="client a", message="it failed " * 20, advice="",
-        count=1, first=at, last=at, evidence=[], scope=ScopeRow(**names), explained_by=None, parts=[],
-        impact=ImpactRow(requests=None, records=None, lost_us=None),
-    )  # fmt: skip
+    return make_finding(f"rule-{number}", "error", "it failed " * 20)
 
 
 def error(number: int) -> ErrorRow:
