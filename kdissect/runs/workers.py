@@ -380,9 +380,10 @@ class _StoppableDissection(Dissection):
         sink: Sink,
         selects: Callable[[Exchange], bool] | None = None,
         watch: Callable[[Iterable[Step]], Iterable[Step]] = iter,
+        max_rows: int | None = None,
     ) -> Generator[None]:
         with suppress(Stopped):
-            yield from super().into(sink, selects, watch)
+            yield from super().into(sink, selects, watch, max_rows)
 
 
 def work_to_end(

@@ -293,7 +293,7 @@ class ConnectionLogRow:
         last_call: tuple[int, int] | None,
         waited: frozenset[int],
     ) -> None:
-        """Add answered exchanges without anomalies, none of them of a handshake; see ``ConnectionForm``."""
+        """Add answered exchanges without anomalies, none of them of a handshake; see ``ConnectionPlan``."""
         self.outstanding = self.outstanding_calls = 0
         self.outstanding_ns = self.held_api = None
         self.waited |= waited
@@ -436,7 +436,7 @@ class ConnectionLog(Survey):
         waited: Sequence[int],
     ) -> None:
         """Take consecutive exchanges of a connection, all answered and without anomalies; see
-        ``sink.ConnectionForm``.
+        ``sink.ConnectionPlan``.
         """
         self.listeners.add(info.broker)
         self._count_usual(exchanges)
