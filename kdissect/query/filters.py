@@ -190,13 +190,16 @@ class Filter:
         return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
 
     @property
-    def conditions(self) -> Conditions | None:
-        """The same criteria for the native core. None: it cannot decide some. They note the names of all
-        clients.
+    def is_simple(self) -> bool:
+        """Whether no exchange needs to be decoded to decide whether it matches."""
+        return self._simple is not None
+
+    def conditions(self) -> Conditions:
+        """The same criteria for the native core, if this ``is_simple``. They note the names of all clients.
+        To be called after ``begin``, if there is any packet.
         """
         simple = self._simple
-        if simple is None:
-            return None
+        assert simple is not None
 
         def may_match(info: ConnectionInfo, api_key: int, api_version: int, client_id: str | None) -> bool:
             api = apis.by_key(api_key)

@@ -93,7 +93,8 @@ class Query:
         options = self.options
         is_decided_here = options.exchanges or options.end_to_end
         selects_all = self.filter.is_empty and not is_decided_here
-        conditions = None if selects_all or is_decided_here else self.filter.conditions
+        is_simple = not (selects_all or is_decided_here) and self.filter.is_simple
+        conditions = self.filter.conditions if is_simple else None
         return Demand(selects_all, self.split_latency, one_by_one, conditions)
 
 

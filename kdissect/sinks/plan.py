@@ -116,9 +116,9 @@ class ConnectionPlan(NamedTuple):
     Attributes:
         take: takes some exchanges of a connection: what they share; the interface of the first; software
             name and version, principal and SASL mechanism of the client; the first client ID; their number;
-            bytes of requests and responses; start of the first and end of the last; begin and end of the
-            latency of the last one whose API is not among ``waiting``; keys of the APIs that are. It is
-            called before the sink takes what was made of them.
+            whether any is selected; bytes of requests and responses; start of the first and end of the last;
+            begin and end of the latency of the last one whose API is not among ``waiting``; keys of the APIs
+            that are. It is called before the sink takes what was made of them.
         waiting: keys of APIs.
     """
 
@@ -236,13 +236,15 @@ class Plan(NamedTuple):
     Attributes:
         output: from the context to what the core must know to finish exchanges. None: it finishes none.
         describe: describes exchanges that are fed. None: all of them are decoded.
-        conditions: which exchanges are selected. None: all are.
+        conditions: returns which exchanges are selected, once the first packet is known. None: all are.
     """
 
     output: Callable[[PlanContext], OutputPlan] | None = None
     describe: Describe | None = None
-    conditions: Conditions | None = None
+    conditions: Callable[[], Conditions] | None = None
 
     def of_core(self, context: PlanContext) -> CorePlan | None:
         """What the core gets; None: it finishes no exchanges."""
-        return None if self.output is None else CorePlan(self.output(context), self.conditions)
+        if self.output is None:
+            return None
+        return CorePlan(self.output(context), None if self.conditions is None else self.conditions())

@@ -28,13 +28,14 @@ class Demand(NamedTuple):
         has_latency_parts: whether they have the parts of their latency.
         one_by_one: whether each is needed before the next one: to check it, to flush its row, or to sort it
             by request.
-        conditions: which are selected, if the core can decide that. None: all are, or it cannot.
+        conditions: returns which are selected, once the first packet is known, if the core can decide that.
+            None: all are, or it cannot.
     """
 
     selects_all: bool = True
     has_latency_parts: bool = True
     one_by_one: bool = False
-    conditions: Conditions | None = None
+    conditions: Callable[[], Conditions] | None = None
 
     @classmethod
     def of(cls, options: Options, *, one_by_one: bool = False) -> Demand:

@@ -75,9 +75,8 @@ class Tallies(Each):
         self._counts = counts
         self._take_exchange = feed or counts.feed
         self._connections = connections
-        is_all = demand.selects_all and demand.has_latency_parts  # connections count the others too
-        if is_all and demand.allows_core and not counts.needs_each:
-            self.plan = Plan(partial(counts.core_plan, log=connections))
+        if demand.allows_core and demand.has_latency_parts and not counts.needs_each:
+            self.plan = Plan(partial(counts.core_plan, log=connections), conditions=demand.conditions)
 
     def _count(self, exchange: Exchange) -> None:
         self._take_exchange(exchange)

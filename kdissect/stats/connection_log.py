@@ -430,6 +430,7 @@ class ConnectionLog(Survey):
         identity: tuple[str | None, str | None, str | None, str | None],
         client_id: str | None,
         exchanges: int,
+        is_selected: bool,
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
@@ -441,7 +442,7 @@ class ConnectionLog(Survey):
         self.listeners.add(info.broker)
         self._count_usual(exchanges)
         row = self._row_of(info, interface)
-        row.is_selected = True
+        row.is_selected = row.is_selected or is_selected
         row.cluster_id = info.cluster_id
         row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
         if row.exchanges_total is not None:

@@ -29,7 +29,8 @@ pub struct Counted {
     interface: Object,
     client_id: Option<String>,
     first_ns: i64,
-    exchanges: u64,
+    pub exchanges: u64,
+    is_selected: bool,
     /// Of requests and responses.
     bytes: [u64; 2],
     /// Of the last exchange: its place among all, software name and version, principal and SASL mechanism, and its
@@ -88,6 +89,7 @@ impl Counted {
             client_id: None,
             first_ns: exchange.request.start_ns,
             exchanges: 0,
+            is_selected: false,
             bytes: [0, 0],
             place: 0,
             identity: exchange
@@ -120,6 +122,7 @@ impl Counted {
             }
         }
         self.exchanges += 1;
+        self.is_selected |= exchange.is_selected;
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.last_ns = response.end_ns;
         let api_key = exchange.header.api_key;
@@ -139,6 +142,7 @@ impl Counted {
             self.identity,
             self.client_id,
             self.exchanges,
+            self.is_selected,
             self.bytes,
             (self.first_ns, self.last_ns),
             self.last_call,

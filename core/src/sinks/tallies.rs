@@ -113,6 +113,31 @@ struct TallyKey {
     member: Option<Member>,
 }
 
+impl TallyKey {
+    fn of(
+        exchange: &Answered<'_>,
+        parts: &Parts,
+        found: &CountedContent<'_, '_>,
+        member: Option<Member>,
+    ) -> Self {
+        TallyKey {
+            api_key: exchange.header.api_key,
+            api_version: exchange.header.api_version,
+            client_id: exchange.header.raw_client_id(exchange.request).map(Box::from),
+            is_measured: matches!(parts.rest, Rest::Service(_)),
+            acks: match found {
+                CountedContent::Produce(acks, _) => *acks,
+                _ => 0,
+            },
+            reader: match found {
+                CountedContent::Fetch(fetch) => fetch.reader,
+                _ => Fetcher::default(),
+            },
+            member,
+        }
+    }
+}
+
 type Member = (String, Option<String>, Option<String>, Option<i64>);
 
 enum Detail {
@@ -297,64 +322,36 @@ impl Sink for Tallies {
             Entry::Vacant(free) => free.insert(CountedConnection::new(py, plan, exchange, info.unbind())?),
         };
         let known = connection.splitter.known();
-        if let CountedContent::Fetch(fetch) = &found {
+        if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
         }
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, all, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let key = TallyKey {
-            api_key: exchange.header.api_key,
-            api_version: exchange.header.api_version,
-            client_id: client_id.map(Box::from),
-            is_measured: matches!(parts.rest, Rest::Service(_)),
-            acks: match found {
-                CountedContent::Produce(acks, _) => acks,
-                _ => 0,
-            },
-            reader: match &found {
-                CountedContent::Fetch(fetch) => fetch.reader,
-                _ => Fetcher::default(),
-            },
-            member: match found {
-                CountedContent::Heartbeat | CountedContent::Commit(_) => {
-                    Some(member(&decoded, &row.counted)?)
+        let mut group = None;
+        if exchange.is_selected {
+            let key = TallyKey::of(exchange, &parts, &found, member(&found, &decoded, &row.counted)?);
+            if let (Rest::Service(us), 1..) = (parts.rest, plan.slowest) {
+                let is_slow = self.slowest.len() < plan.slowest
+                    || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
+                if is_slow {
+                    self.slowest.push(Reverse(us));
+                    if self.slowest.len() > plan.slowest {
+                        self.slowest.pop();
+                    }
+                    return Err(Odd);
                 }
-                _ => None,
-            },
-        };
-        if let (Rest::Service(us), 1..) = (parts.rest, plan.slowest) {
-            let is_slow =
-                self.slowest.len() < plan.slowest || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
-            if is_slow {
-                self.slowest.push(Reverse(us));
-                if self.slowest.len() > plan.slowest {
-                    self.slowest.pop();
-                }
+            }
+            let (place, is_new) = connection.group(py, key, exchange, &found);
+            self.held += usize::from(is_new);
+            if !connection
+                .groups
+                .get(place)
+                .is_some_and(|group| group.fits(&found))
+            {
                 return Err(Odd);
             }
-        }
-        let group = match connection
-            .groups
-            .iter()
-            .position(|group| group.is_of(&key, exchange))
-        {
-            Some(place) => place,
-            None => {
-                let identity = exchange
-                    .known
-                    .identity()
-                    .each_ref()
-                    .map(|each| each.clone_ref(py));
-                connection.groups.push(Group::new(key, identity, &found));
-                connection.held += 1;
-                self.held += 1;
-                connection.groups.len() - 1
-            }
-        };
-        let group = connection.groups.get_mut(group).ok_or(Odd)?;
-        if !group.fits(&found) {
-            return Err(Odd);
+            group = Some(place);
         }
         // From here on nothing is odd.
         connection.splitter.note(all, &noted, response.end_ns);
@@ -362,13 +359,11 @@ impl Sink for Tallies {
         connection.log.add(py, exchange, client_text, bytes, &plan.log);
         connection.log.place = self.added;
         self.added += 1;
-        let mut more = group.add(
-            exchange,
-            &parts,
-            bytes,
-            &found,
-            &mut connection.splitter.memory.sessions,
-        );
+        let sessions = &mut connection.splitter.memory.sessions;
+        let mut more = match group.and_then(|place| connection.groups.get_mut(place)) {
+            Some(group) => group.add(exchange, &parts, bytes, &found, sessions),
+            None => 0,
+        };
         let now_known = connection.splitter.known();
         more += now_known.saturating_sub(known);
         connection.held += more;
@@ -490,8 +485,15 @@ fn found<'b, 'a>(
     })
 }
 
-/// The member that a request names.
-fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
+/// The member that a request names, if what is counted of it depends on that.
+fn member(
+    found: &CountedContent<'_, '_>,
+    decoded: &Decoded<'_>,
+    fields: &Fields,
+) -> Result<Option<Member>, Odd> {
+    if !matches!(found, CountedContent::Heartbeat | CountedContent::Commit(_)) {
+        return Ok(None);
+    }
     let text = |name| match decoded.request.get(name) {
         Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
         Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
@@ -503,12 +505,12 @@ fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
         None => fields.generation_id,
     };
     let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
-    Ok((
+    Ok(Some((
         text(fields.group_id)?.ok_or(Odd)?,
         text(fields.member_id)?,
         text(fields.group_instance_id)?,
         generation,
-    ))
+    )))
 }
 
 impl CountedConnection {
@@ -519,6 +521,25 @@ impl CountedConnection {
             held: 0,
             groups: Vec::new(),
         })
+    }
+
+    /// The place of the group of an exchange, and whether it is new.
+    fn group(
+        &mut self,
+        py: Python<'_>,
+        key: TallyKey,
+        exchange: &Answered<'_>,
+        found: &CountedContent<'_, '_>,
+    ) -> (usize, bool) {
+        let is_known = |group: &Group| group.is_of(&key, exchange);
+        if let Some(place) = self.groups.iter().position(is_known) {
+            return (place, false);
+        }
+        let identity = exchange.known.identity().each_ref();
+        let identity = identity.map(|each| each.clone_ref(py));
+        self.groups.push(Group::new(key, identity, found));
+        self.held += 1;
+        (self.groups.len() - 1, true)
     }
 
     /// Takes over the sessions that a Fetch continues. One that requests an offset again is odd.
@@ -537,7 +558,7 @@ impl CountedConnection {
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
     fn pass_on(mut self, py: Python<'_>, plan: &TallyPlan) -> PyResult<()> {
         self.groups.sort_by_key(|group| group.last);
-        if self.groups.is_empty() {
+        if self.log.exchanges == 0 {
             return Ok(());
         }
         let info = self.splitter.give_back(py, &plan.memory)?;
