@@ -11,18 +11,21 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.is_needed``: what a first pass skips depends on the notation of messages.
 * ``_Callbacks.info``: makes the object that the exchanges of a connection share.
 * ``_Callbacks.new``: makes exchanges, frames and headers, which are Python's.
-* ``CommonForm.shared``: texts from that object, and of a client's identity, which authentication can change.
-* ``CommonForm.api``: makes a ``Line`` or ``Row`` from the notation of messages, when an API is first seen.
-* ``CommonForm.error``: the names of error codes are read with the notation of messages.
-* ``CommonForm.topic_name``, ``learn_name``: one table of names for all exchanges, those in Python too.
-* ``CommonForm.around``: time zones are Python's.
-* ``LineForm.client``: the width of text in a terminal is Python's.
-* ``LineForm.follow``: Python follows the protocols of groups, for all exchanges.
-* ``LineForm.rejected``: an ApiVersions response in another version than its request is decoded by Python.
-* ``RowForm.capture``: the name of a capture belongs to Python's interface.
-* ``RowForm.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``ConnectionForm.take``, ``TallyForm.take``: give counts to the parts of a summary.
-* ``MemoryForm.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
+* ``Conditions.may_match``: globs, and the ID of a connection, are Python's; asked once for each connection,
+  API, version and client ID.
+* ``Conditions.note_times``: a message about a range without exchanges needs all that the core and Python saw.
+* ``CommonPlan.shared``: texts from that object, and of a client's identity, which authentication can change.
+* ``CommonPlan.api``: makes a ``Line`` or ``Row`` from the notation of messages, when an API is first seen.
+* ``CommonPlan.error``: the names of error codes are read with the notation of messages.
+* ``CommonPlan.topic_name``, ``learn_name``: one table of names for all exchanges, those in Python too.
+* ``CommonPlan.around``: time zones are Python's.
+* ``LinePlan.client``: the width of text in a terminal is Python's.
+* ``LinePlan.follow``: Python follows the protocols of groups, for all exchanges.
+* ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
+* ``RowPlan.capture``: the name of a capture belongs to Python's interface.
+* ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
+* ``ConnectionPlan.take``, ``TallyPlan.take``: give counts to the parts of a summary.
+* ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,9 +39,7 @@ from kdissect.kafka.recordbatch import Record
 from kdissect.model import Exchange, Interface, PacketBlock
 from kdissect.net.connection import Connection
 from kdissect.net.duplex import Duplex
-from kdissect.sinks.lines import LineForm
-from kdissect.sinks.rows import RowForm
-from kdissect.sinks.tallies import TallyForm
+from kdissect.sinks.plan import CorePlan
 
 INTERFACE: Final[int]
 """Which version of this interface it is."""
@@ -246,7 +247,7 @@ class Line:
         learn_name: Callable[[str, str], None],
         follow: Callable[..., bool],
     ) -> tuple[str, list[int]] | None:
-        """The text about an exchange, and error codes in the response; see ``CommonForm``."""
+        """The text about an exchange, and error codes in the response; see ``CommonPlan``."""
 
 class Row:
     """Finds the columns of the exchanges of an API in one version, see tables/native_rows.py."""
@@ -316,9 +317,9 @@ class Merge:
     def advance(self, until: int) -> None:
         """Merge the rows of all workers up to and including a place."""
 
-    def take(self, single: bool) -> tuple[int, int, int, MergedText, int, int] | None:
-        """A row that Python has: worker, number, 0. Or 0, 0, and a number of rows with their texts,
-        completion time and bytes of frames of the last.
+    def take(self, single: bool) -> tuple[int, int, int, tuple[int, MergedText], int, int] | None:
+        """A row that Python has: worker, number, 0. Or 0, 0, and a number of rows; how many of them are
+        selected, with their texts; completion time and bytes of frames of the last.
         """
 
 class MergedText:
@@ -350,11 +351,8 @@ class Lending:
     def analyze(self) -> None:
         """From now on connections are analyzed, and the end of each is reported."""
 
-    def write_lines(self, form: LineForm | RowForm | TallyForm) -> None:
-        """From now on exchanges are queued for ``written``."""
-
-    def write_shard_lines(self, form: LineForm | RowForm | TallyForm, batch: RowBatch) -> None:
-        """The same for a shard, whose lines go to a batch."""
+    def follow(self, plan: CorePlan, batch: RowBatch | None) -> None:
+        """From now on exchanges are queued for ``written``; the rows of a shard go to a batch."""
 
     @property
     def shift(self) -> None: ...
@@ -371,9 +369,11 @@ class Lending:
         """The first place in the queue."""
 
     def written(
-        self, before: _Order, max_exchanges: int, writes: bool
-    ) -> tuple[bytes, int, tuple[tuple[Connection, int, Exchange], int] | None]:
-        """Lines of queued exchanges before a place, their number, and the next exchange if it is odd."""
+        self, before: _Order, max_exchanges: int, max_rows: int, writes: bool
+    ) -> tuple[bytes, int, int, tuple[tuple[Connection, int, Exchange], int] | None]:
+        """Text of queued exchanges before a place, their number, how many of them are selected, and the next
+        exchange if it is odd.
+        """
 
     def pass_on(self, is_last: bool) -> None:
         """Pass on counts of connections that left the core, or of all."""

@@ -70,7 +70,7 @@ from kdissect.net.dns import resolved
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments, StreamNumbers
 from kdissect.options import WHOLE, Options
-from kdissect.sinks.sink import PlanContext
+from kdissect.sinks.plan import PlanContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from kdissect.net.dns import Resolved
     from kdissect.net.ip import Datagram
     from kdissect.net.tcp import Shard
-    from kdissect.sinks.sink import Describe, Sink, TopicIdNames
+    from kdissect.sinks.plan import Describe, Plan, TopicIdNames
+    from kdissect.sinks.sink import Sink
     from kdissect.tls.decryption import Decryption
     from kdissect.tls.keylog import KeyLog
 
@@ -126,22 +127,29 @@ class ShardOutput(NamedTuple):
     """Where the core puts the lines of a shard, which another process puts in order.
 
     Attributes:
-        form: of the plan.
+        plan: of the sink.
         names: of topics.
         batch: the core's ``RowBatch``.
-        note: takes the number of exchanges whose lines were added to it.
+        note: see ``Finishing.take``.
     """
 
-    form: Callable[[PlanContext], Any]
+    plan: Plan
     names: TopicIdNames
     batch: Any
-    note: Callable[[int], object]
+    note: Callable[[bytes, int, int], object]
 
 
 Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 """Input of a dissection."""
 
 _DEFAULT = Options()
+
+_ALL_ROWS = 1 << 32
+
+
+class _EnoughError(Exception):
+    """The core has made the last row that was wanted."""
+
 
 _RARE = Closed, Prefaced, Retransmitted, Decrypted, Exchange
 
@@ -225,6 +233,7 @@ class Dissection:
         self._by_request: ByRequest | None = None
         self._describe: Describe | None = None
         self._finishing: Finishing | None = None
+        self._lending: Lending | None = None
         self._queue: Lending | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
@@ -271,6 +280,7 @@ class Dissection:
         sink: Sink,
         selects: Callable[[Exchange], bool] | None = None,
         watch: Callable[[Iterable[Step]], Iterable[Step]] = iter,
+        max_rows: int | None = None,
     ) -> Generator[None]:
         """Feed a sink while this is iterated over: the exchanges in order, and what the core made of others
         by the sink's plan. Whoever iterates has a turn after each exchange, and wherever the core may have
@@ -280,8 +290,9 @@ class Dissection:
             sink: takes them.
             selects: whether an exchange is selected; None: all are. The sink skips the others.
             watch: passes the steps on.
+            max_rows: of the sink, after which the caller stops. None: there is no limit.
         """
-        self._follow(sink)
+        self._follow(sink, max_rows)
         feed, by_request = sink.feed, self._by_request
         try:
             for exchanges in chain(map(self._settled, watch(self.steps())), [self._rest()]):
@@ -303,26 +314,55 @@ class Dissection:
             for each in () if by_request is None else by_request.rest():
                 feed(each)
                 yield
+        except _EnoughError:
+            yield
         finally:
-            if self._queue is not None:
-                self._queue.settle()
+            self.settle()
 
-    def _follow(self, sink: Sink) -> None:
+    def settle(self) -> None:
+        """Have the core pass on what it has counted and noted."""
+        if self._lending is not None:
+            self._lending.settle()
+
+    def _follow(self, sink: Sink, max_rows: int | None) -> None:
         """Let the core do what the plan of a sink says."""
         plan = sink.plan
         if plan is None or not core.is_used:
             return
 
-        def take(output: bytes, exchanges: int) -> None:
+        def take(output: bytes, exchanges: int, rows: int) -> None:
             self.counts["exchanges"] += exchanges
-            sink.take(output, exchanges)
+            if rows:
+                sink.take(output, rows)
+                if sink.rows == max_rows:
+                    raise _EnoughError
 
         self._describe = plan.describe
-        if plan.form is not None:
-            form, resolver = plan.form(self._context), self._resolver
-            self._finishing = Finishing(
-                form, self._ordering, None, lambda: resolver.is_idle, take, lambda: self._arrived
-            )
+        rows_left = None if max_rows is None else lambda: max_rows - sink.rows
+        self._finish(plan, take, self._resolver, rows_left=rows_left)
+
+    def _finish(
+        self,
+        plan: Plan,
+        take: Callable[[bytes, int, int], object],
+        names: TopicIdNames,
+        batch: core.native.RowBatch | None = None,
+        rows_left: Callable[[], int] | None = None,
+    ) -> None:
+        """Let the core finish exchanges, those of a shard into a batch; see ``Finishing``."""
+        of_core = plan.of_core(self._context._replace(names=names))
+        if of_core is None:
+            return
+        resolver = self._resolver
+        self._finishing = Finishing(
+            of_core,
+            self._ordering if batch is None else None,
+            batch,
+            can_be_next=(lambda: resolver.is_idle) if batch is None else lambda: True,
+            take=take,
+            rows_left=rows_left or (lambda: _ALL_ROWS),
+            arrived=lambda: self._arrived,
+        )
 
     def _settled(self, step: Step) -> Iterator[Exchange]:
         """The exchanges that are in order after a step."""
@@ -400,10 +440,7 @@ class Dissection:
             output: where the core writes lines of exchanges, which are then not in the steps.
         """
         if output is not None:
-            form, note = output.form(self._context._replace(names=output.names)), output.note
-            self._finishing = Finishing(
-                form, None, output.batch, lambda: True, lambda _, lines: note(lines), lambda: self._arrived
-            )
+            self._finish(output.plan, output.note, output.names, output.batch)
         connections = self._connections
         waiting: int | None = None
         for events in self._plaintext(self._events(self._stage())):
@@ -564,6 +601,7 @@ class Dissection:
             is_needed=self._is_needed,
             cluster_of=self._cluster_of,
         )
+        self._lending = lending
         if self._finishing is not None and self._finishing.ordering is not None:
             self._queue = lending
         return lending

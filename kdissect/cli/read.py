@@ -162,7 +162,7 @@ def read(
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and core.is_used  # and several would read the files twice
     is_single = bool(count or flush or is_fast)
-    has_bodies = output.tree or output.show_bytes or check_crcs or not query.demand().selects_all
+    has_bodies = output.tree or output.show_bytes or check_crcs or not query.demand().is_known
     jobs = processes(
         query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
@@ -175,7 +175,7 @@ def read(
             run.page,
             times,
             query,
-            run.demand(one_by_one=bool(by_request or count or flush)),
+            run.demand(one_by_one=by_request or flush, max_rows=count),
             flush=flush and jobs == 1,
             by_request=by_request,
             check=_check if check_crcs else None,

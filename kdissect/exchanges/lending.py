@@ -84,21 +84,24 @@ class Finishing(NamedTuple):
     """How the core finishes exchanges, instead of passing them on.
 
     Attributes:
-        form: what it must know (sinks/).
+        plan: a ``CorePlan`` (sinks/plan.py).
         ordering: of the other exchanges. None: what it makes is of a shard, to be put in order by another
             process; each exchange is finished as soon as it is complete.
         batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys
             (core/src/runs/merge.rs).
         can_be_next: whether nothing that has left the ordering waits for anything.
-        take: takes what was made, and of how many exchanges; if they are those of a shard, nothing was.
+        take: takes what was made, of how many exchanges, and how many of them are selected; if they are those
+            of a shard, nothing was made.
+        rows_left: how many selected ones are still wanted.
         arrived: number of packets and idle ticks so far, including the block being processed.
     """
 
-    form: Any
+    plan: Any
     ordering: Ordering[Exchange] | None
     batch: core.native.RowBatch | None
     can_be_next: Callable[[], bool]
-    take: Callable[[bytes, int], object]
+    take: Callable[[bytes, int, int], object]
+    rows_left: Callable[[], int]
     arrived: Callable[[], int]
 
 
@@ -225,12 +228,8 @@ class Lending:
         if connections.analyzes:
             self._core.analyze()
         self._finishing = finishing
-        if finishing is None:
-            return
-        if finishing.batch is not None:
-            self._core.write_shard_lines(finishing.form, finishing.batch)
-        else:
-            self._core.write_lines(finishing.form)
+        if finishing is not None:
+            self._core.follow(finishing.plan, finishing.batch)
 
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
@@ -336,13 +335,16 @@ class Lending:
 
     def _taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Any]:
         """As ``taken``, as events, each with the packet of its place."""
-        assert self._finishing is not None
+        finishing = self._finishing
+        assert finishing is not None
         time_ns, packet = before
         before = min(time_ns, MAX_NS), packet
         while max_exchanges > 0:
-            output, exchanges, odd = self._core.written(before, max_exchanges, self._finishing.can_be_next())
+            output, exchanges, rows, odd = self._core.written(
+                before, max_exchanges, finishing.rows_left(), finishing.can_be_next()
+            )
             if exchanges:
-                self._finishing.take(output, exchanges)
+                finishing.take(output, exchanges, rows)
             max_exchanges -= exchanges
             if odd is not None:
                 max_exchanges -= 1

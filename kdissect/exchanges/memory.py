@@ -36,7 +36,7 @@ class MemoryState(NamedTuple):
     sessions: Mapping[int, Sequence[Position] | None]
 
 
-class MemoryForm(NamedTuple):
+class MemoryPlan(NamedTuple):
     """How the core gets the memory of connections, to split latencies and continue fetch sessions itself.
 
     Usual exchanges have no anomaly, nothing retransmitted, no throttle time, and no API that identifies the
@@ -54,7 +54,7 @@ class MemoryForm(NamedTuple):
     max_total_watermarks: int
 
 
-def memory_form(splitters: Splitters, sessions: FetchSessions | None = None) -> MemoryForm:
+def memory_plan(splitters: Splitters, sessions: FetchSessions | None = None) -> MemoryPlan:
     """A form for what these keep; without ``sessions``, there are none."""
 
     def lend(info: ConnectionInfo) -> MemoryState:
@@ -68,4 +68,4 @@ def memory_form(splitters: Splitters, sessions: FetchSessions | None = None) -> 
                 sessions.restore(info.key, session_id, positions or ())
 
     limits = splitters.limits
-    return MemoryForm(lend, restore, limits.watermarks, limits.total_watermarks)
+    return MemoryPlan(lend, restore, limits.watermarks, limits.total_watermarks)

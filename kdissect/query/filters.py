@@ -32,15 +32,16 @@ from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis, codes, vendors
-from kdissect.model import KINDS, NOT_EXPECTED, PENDING
+from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, PENDING, UNACKNOWLEDGED, Exchange
 from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import between, many
+from kdissect.sinks.plan import MAX_INT64, Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from kdissect.model import Exchange, Frame
+    from kdissect.model import ConnectionInfo, Frame
     from kdissect.query.where import Where
 
 
@@ -61,6 +62,12 @@ _ELEMENT = re.compile(r"(?:\\.|[^,])+", re.DOTALL)  # elements of a list separat
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memory
 
+
+_OF_CLIENT = frozenset(
+    {"api", "api_key", "api_version", "connection", "client", "client_id"}
+    | {"client_ip", "client_port", "broker_ip", "broker_port"}
+)
+"""Names in an expression that stand for the same in all exchanges of an API, version and client."""
 
 _LISTED = frozenset({"topic", "client", "group"})  # kinds of names that ``summary --by`` has rows for
 
@@ -116,6 +123,20 @@ class FilterNotes:
             self.note_time(other.first_ns, other.last_ns)
 
 
+class SimpleTests(NamedTuple):
+    """Criteria for which an exchange need not be decoded, nor be an object.
+
+    Attributes:
+        of_client: tests that need its connection, API, version and client ID only.
+        is_kind: tests its kind; None: any.
+        bounds: its latency in nanoseconds, and the bytes of one of its frames, are greater; None: any.
+    """
+
+    of_client: Sequence[Test]
+    is_kind: Callable[[str], bool] | None
+    bounds: tuple[int | None, int | None]
+
+
 class Filter:
     """All criteria of a run; without any, everything matches.
 
@@ -126,7 +147,7 @@ class Filter:
     """
 
     __slots__ = (
-        "_body_tests", "_header_tests", "_name_kinds", "_requested", "_time_ns", "_window",
+        "_body_tests", "_header_tests", "_name_kinds", "_requested", "_simple", "_time_ns", "_window",
         "is_about_topics", "is_partition", "notes",
     )  # fmt: skip
 
@@ -139,8 +160,10 @@ class Filter:
         *,
         is_about_topics: bool = False,
         is_partition: PartitionTest | None = None,
+        simple: SimpleTests | None = None,
     ) -> None:
         self._header_tests = tuple(header_tests)
+        self._simple = simple
         self._body_tests = (self._note_unnamed, *body_tests) if is_about_topics else tuple(body_tests)
         self._window = window
         self._time_ns: Callable[[Exchange], int] = attrgetter("time_ns")
@@ -182,6 +205,50 @@ class Filter:
     def matches(self, exchange: Exchange) -> bool:
         """Whether all criteria match."""
         return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether no exchange needs to be decoded to decide whether it matches."""
+        return self._simple is not None
+
+    def conditions(self) -> Conditions:
+        """The same criteria for the native core, if this ``is_simple``. They note the names of all clients.
+        To be called after ``begin``, if there is any packet.
+        """
+        simple = self._simple
+        assert simple is not None
+
+        def may_match(info: ConnectionInfo, api_key: int, api_version: int, client_id: str | None) -> bool:
+            api = apis.by_key(api_key)
+            exchange = Exchange(
+                info,
+                0,
+                ANSWERED,
+                None,
+                None,
+                api_key,
+                api_version,
+                None,
+                client_id,
+                api.name if api else None,
+            )
+            self.note_unmatched(exchange)
+            return all(test(exchange) for test in simple.of_client)
+
+        is_kind, (min_ns, min_bytes) = simple.is_kind, simple.bounds
+        return Conditions(
+            (True, True) if is_kind is None else (is_kind(ANSWERED), is_kind(UNACKNOWLEDGED)),
+            (-MAX_INT64, MAX_INT64) if self._window is None else self._window.bounds_ns,
+            None if min_ns is None else min(min_ns, MAX_INT64),
+            None if min_bytes is None else min(min_bytes, MAX_INT64),
+            may_match,
+            None if self._window is None else self._note_times,
+        )
+
+    def _note_times(self, outside_ns: tuple[int, int] | None, is_any_inside: bool) -> None:
+        if outside_ns is not None:
+            self.notes.note_time(*outside_ns)
+        self.notes.has_time |= is_any_inside
 
     def note_unmatched(self, exchange: Exchange) -> None:
         """Note the names in an exchange that did not match."""
@@ -250,6 +317,14 @@ class TimeWindow:
             self._start_ns = min((_on_day(moment, day_ns) for moment in self._since), default=-float("inf"))
             self._end_ns = max((_on_day(moment, day_ns) for moment in self._until), default=float("inf"))
 
+    @property
+    def bounds_ns(self) -> tuple[int, int]:
+        """Its start and end, within 64 bits. Unlimited before ``begin``."""
+        if self._start_ns is None:
+            return -MAX_INT64, MAX_INT64
+        start_ns, end_ns = (max(-MAX_INT64, min(each, MAX_INT64)) for each in (self._start_ns, self._end_ns))
+        return int(start_ns), int(end_ns)
+
     def contains(self, time_ns: int) -> bool:
         """Whether a point in time is in the window."""
         if self._start_ns is None:
@@ -283,20 +358,23 @@ def build(
     Raises:
         UsageError: a criterion is invalid or names something unknown; the message has a suggestion.
     """
+    of_client: list[Test] = []
     header_tests: list[Test] = []
     body_tests: list[Test] = []
     if is_kind := _values(kind, _kinds):
         header_tests.append(lambda exchange: is_kind(exchange.kind))
     if is_api := _values(api, _apis):
-        header_tests.append(lambda exchange: is_api(exchange.api))
+        of_client.append(lambda exchange: is_api(exchange.api))
     if ids := tuple(connection):
-        header_tests.append(_connection(ids))
-    if durations := [parse_duration(text) for text in slower_than]:
-        header_tests.append(_slower_than(min(durations)))
-    if sizes := [parse_size(text) for text in bigger_than]:
-        header_tests.append(_bigger_than(min(sizes)))
+        of_client.append(_connection(ids))
+    min_ns = min(map(parse_duration, slower_than), default=None)
+    if min_ns is not None:
+        header_tests.append(_slower_than(min_ns))
+    min_bytes = min(map(parse_size, bigger_than), default=None)
+    if min_bytes is not None:
+        header_tests.append(_bigger_than(min_bytes))
     if clients := tuple(client):
-        header_tests.append(_client(clients))
+        of_client.append(_client(clients))
     if errors := tuple(error):
         body_tests.append(_error_test(errors))
     if groups := tuple(group):
@@ -306,8 +384,11 @@ def build(
     partition = tuple(partition)
     partitions = _partitions(partition)
     body_tests += _topic_tests(topics, partitions)
+    is_simple = True
     if where is not None:
-        (body_tests if where.needs_bodies else header_tests).append(where.matches)
+        is_simple = not where.needs_bodies and where.names <= _OF_CLIENT
+        tests = of_client if is_simple else body_tests if where.needs_bodies else header_tests
+        tests.append(where.matches)
     name_kinds = (
         NameKind("topic", topics, named_topics),
         NameKind("client", clients, client_names),
@@ -320,13 +401,15 @@ def build(
     )
     window = _window(tuple(since), tuple(until))
     is_partition = partition_test(topics, partition) if topics or partitions else None
+    is_simple = is_simple and not body_tests
     return Filter(
-        header_tests,
+        [*of_client, *header_tests],
         body_tests,
         window,
         name_kinds,
         is_about_topics=is_about_topics,
         is_partition=is_partition,
+        simple=SimpleTests(of_client, is_kind, (min_ns, min_bytes)) if is_simple else None,
     )
 
 

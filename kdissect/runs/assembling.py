@@ -256,11 +256,12 @@ class Assembly:
         self._merge.advance(until)
         outputs = []
         while taken := self._merge.take(single := not self._is_idle):
-            worker, number, count, text, completed_ns, held = taken
+            worker, number, count, (shown, text), completed_ns, held = taken
             if not count:
                 self._resolve(self._rows.pop((worker, number)))
             else:
-                row = OrderedItem(worker, (completed_ns, 0), ("", 0), (count, text), held)
+                output = (shown, text) if shown else None
+                row = OrderedItem(worker, (completed_ns, 0), ("", 0), output, held)
                 if single:
                     self._resolve(row)
                 else:

@@ -91,8 +91,11 @@ class Query:
     def demand(self, *, one_by_one: bool = False) -> Demand:
         """Which exchanges a sink gets. ``one_by_one``: see ``Demand``."""
         options = self.options
-        selects_all = self.filter.is_empty and not (options.exchanges or options.end_to_end)
-        return Demand(selects_all, self.split_latency, one_by_one)
+        is_decided_here = options.exchanges or options.end_to_end
+        selects_all = self.filter.is_empty and not is_decided_here
+        is_simple = not (selects_all or is_decided_here) and self.filter.is_simple
+        conditions = self.filter.conditions if is_simple else None
+        return Demand(selects_all, self.split_latency, one_by_one, conditions)
 
 
 TCP_STREAM = "tcp_stream"
@@ -240,11 +243,12 @@ class Run:
         """What is known so far."""
         return self.place.totals(self)
 
-    def demand(self, *, one_by_one: bool = False) -> Demand:
-        """Which exchanges a sink gets. ``one_by_one``: see ``Demand``."""
-        # A terminal needs escapes, and what the core of a worker writes is not seen by the writer.
-        is_escaped = self.page is not self.out and self.out.isatty()
-        return self.query.demand(one_by_one=one_by_one or is_escaped)
+    def demand(self, *, one_by_one: bool = False, max_rows: int | None = None) -> Demand:
+        """Which exchanges a sink gets. ``one_by_one``: see ``Demand``; ``max_rows``: see ``into``."""
+        # A terminal needs escapes, and what the core of a worker writes is not seen by the writer, nor cut.
+        in_workers = self.page is not self.out
+        is_cut = in_workers and (max_rows is not None or self.out.isatty())
+        return self.query.demand(one_by_one=one_by_one or is_cut)
 
     @property
     def dissection(self) -> Dissection:
@@ -320,7 +324,8 @@ class Here:
         """See ``RunPlace``."""
         shown, finish = 0, run.out.flush
         try:
-            with closing(self.dissection.into(sink, Selection.of(run.query))) as turns:
+            selects = Selection.of(run.query)
+            with closing(self.dissection.into(sink, selects, max_rows=max_rows)) as turns:
                 for _ in turns:
                     if sink.rows != shown:
                         if flush or not shown:

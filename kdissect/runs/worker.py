@@ -143,11 +143,11 @@ class Worker:
         """
         self._dissection = dissection
         output, plan = None, self._work.plan
-        if plan is not None and plan.form is not None:
+        if plan is not None and plan.output is not None:
             assert core.is_used
             self._lines = core.native.RowBatch()
             names = _KnownNames(self._names) if self._resolver is None else self._resolver
-            output = ShardOutput(plan.form, names, self._lines, self._count_lines)
+            output = ShardOutput(plan, names, self._lines, self._count_lines)
         last_waiting_ns: int | None = None
         for step in dissection.steps(output):
             place, items = dissection.place, step.exchanges
@@ -179,8 +179,8 @@ class Worker:
         if self._dissection.place > self._until:
             self._flush(self._dissection.place)
 
-    def _count_lines(self, lines: int) -> None:
-        self.exchanges += lines
+    def _count_lines(self, _: bytes, exchanges: int, rows: int) -> None:  # noqa: ARG002  (they are in the batch)
+        self.exchanges += exchanges
 
     @property
     def _line_bytes(self) -> tuple[int, int]:

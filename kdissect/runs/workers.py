@@ -384,9 +384,10 @@ class _StoppableDissection(Dissection):
         sink: Sink,
         selects: Callable[[Exchange], bool] | None = None,
         watch: Callable[[Iterable[Step]], Iterable[Step]] = iter,
+        max_rows: int | None = None,
     ) -> Generator[None]:
         with suppress(Stopped):
-            yield from super().into(sink, selects, watch)
+            yield from super().into(sink, selects, watch, max_rows)
 
 
 def work_to_end(
@@ -443,4 +444,5 @@ def _learned(query: Query, shard: Shard, outbox: Outbox, inbox: PacketInbox) -> 
 
 
 def _end(query: Query, dissection: Dissection, result: Any) -> WorkerEnd:
+    dissection.settle()
     return WorkerEnd(dissection.counts, dissection.skipped, dissection.noticed, query.filter.notes, result)

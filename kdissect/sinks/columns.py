@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from kdissect.sinks.sink import ALL, Each, Plan
+from kdissect.sinks.plan import Plan
+from kdissect.sinks.sink import ALL, Each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.model import Exchange
-    from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import Demand, PlanContext
+    from kdissect.sinks.plan import PlanContext, RowPlan
+    from kdissect.sinks.sink import Demand
 
     Guard = Callable[[Callable[..., object]], Callable[..., object]]
 
@@ -24,7 +25,7 @@ class Tables(Protocol):
     """Makes rows and keeps them."""
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the core must know to add rows. None: it cannot, to these tables in this format."""
 
     def feed(self, exchange: Exchange) -> None:
@@ -60,8 +61,9 @@ class Columns(Each):
     ) -> None:
         super().__init__(guard(tables.feed), skip=guard(tables.skip))
         self._settle = guard(tables.settle)
-        form = tables.form if demand.allows_core and demand.has_latency_parts else None
-        self.plan = None if form is None else Plan(form)
+        is_all = demand.selects_all and demand.has_latency_parts  # the others have rows in some tables
+        core_plan = tables.core_plan if is_all and demand.allows_core else None
+        self.plan = None if core_plan is None else Plan(core_plan)
 
     def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (it is in the columns)
         """Count rows of the core."""

@@ -6,44 +6,17 @@ order or number of lines depends on others, it writes what a line says about the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kdissect.sinks.sink import ALL, Each, Plan, ignore
+from kdissect.sinks.plan import Plan
+from kdissect.sinks.sink import ALL, Each, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.model import Exchange
-    from kdissect.sinks.sink import CommonForm, Demand, Describe, PlanContext, Sink
-
-
-class LineForm(NamedTuple):
-    """What the core must know to write lines of text.
-
-    Attributes:
-        facts: of all forms.
-        digits: after the decimal point of a time.
-        gap: between columns.
-        width: of the latency.
-        client: from a client ID to its cell.
-        follow: takes a connection and the arguments of ``GroupProtocols.follow``, and returns what that does.
-        rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
-            both messages, to what stands after the latency. It depends on nothing else.
-        unacknowledged: what stands for the latency of unacknowledged requests.
-        followed: what stands after the errors if bytes follow a body.
-        ends: width of both ends. None: ``shared`` writes them.
-    """
-
-    facts: CommonForm
-    digits: int
-    gap: str
-    width: int
-    client: Callable[[str], str]
-    follow: Callable[..., bool]
-    rejected: Callable[[int, bytes, bytes], str]
-    unacknowledged: str
-    followed: str
-    ends: int | None
+    from kdissect.sinks.plan import Describe, LinePlan, PlanContext
+    from kdissect.sinks.sink import Demand, Sink
 
 
 class Writer(Protocol):
@@ -60,7 +33,7 @@ class CoreWriter(Writer, Protocol):
     """Writes exchanges as text that the core can also write."""
 
     @property
-    def form(self) -> Callable[[PlanContext], Any] | None:
+    def core_plan(self) -> Callable[[PlanContext], Any] | None:
         """What the core must know. None: with these settings, it cannot write them."""
 
     def add(self, lines: bytes) -> None:
@@ -78,7 +51,7 @@ class LineWriter(CoreWriter, Protocol):
 class Counter(Writer, Protocol):
     """Writes how many exchanges there were."""
 
-    form: Callable[[PlanContext], LineForm] | None
+    core_plan: Callable[[PlanContext], LinePlan] | None
 
     def add_answered(self, count: int) -> None:
         """Count answered exchanges without flaws."""
@@ -103,11 +76,11 @@ class Lines(Each):
     ) -> None:
         super().__init__(writer.feed, writer.close, check=check, skip=skip)
         self._add = writer.add
-        needs_bodies = check is not None or demand.has_latency_parts or not demand.selects_all
-        form = writer.form if check is None and demand.allows_core else None
+        needs_bodies = check is not None or demand.has_latency_parts or not demand.is_known
+        core_plan = writer.core_plan if check is None and demand.allows_core else None
         describe = None if needs_bodies else writer.describe
-        if form is not None or describe is not None:
-            self.plan = Plan(form, describe)
+        if core_plan is not None or describe is not None:
+            self.plan = Plan(core_plan, describe, demand.conditions)
 
     def take(self, output: bytes, exchanges: int) -> None:
         """Write lines of the core."""
@@ -135,7 +108,7 @@ class Count(Each):
         super().__init__(counter.feed, counter.close, check=check, skip=skip)
         self._add_answered = counter.add_answered
         if check is None and demand.allows_core:
-            self.plan = without_flaws(Plan(counter.form))
+            self.plan = without_flaws(Plan(counter.core_plan, conditions=demand.conditions))
 
     def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002
         """Count exchanges; their lines are not needed."""
@@ -145,15 +118,15 @@ class Count(Each):
 
 def without_flaws(plan: Plan) -> Plan:
     """The same, but exchanges with errors or anomalies are fed."""
-    of_plan = plan.form
+    of_plan = plan.output
     if of_plan is None:
         return plan
 
-    def form(context: PlanContext) -> Any:
+    def output(context: PlanContext) -> Any:
         of_all = of_plan(context)
-        return of_all._replace(facts=of_all.facts._replace(leaves_flaws=True))
+        return of_all._replace(common=of_all.common._replace(leaves_flaws=True))
 
-    return Plan(form)
+    return plan._replace(output=output, describe=None)
 
 
 class Fan(Each):

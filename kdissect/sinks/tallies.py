@@ -6,34 +6,17 @@ On the fast path, the core counts exchanges without errors or other flaws, of th
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kdissect.sinks.sink import ALL, Each, Plan
+from kdissect.sinks.plan import Plan
+from kdissect.sinks.sink import ALL, Each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kdissect.exchanges.memory import MemoryForm
     from kdissect.model import Exchange
-    from kdissect.sinks.sink import CommonForm, ConnectionForm, Demand, PlanContext
-
-
-class TallyForm(NamedTuple):
-    """What the core must know to count exchanges.
-
-    Attributes:
-        facts: of all forms; their texts are not needed. ``api`` has those that can be counted.
-        log: how they are counted by connection.
-        take: takes counts of exchanges that are alike, see ``stats.usual``.
-        memory: how to get what connections remember.
-        slowest: of so many exchanges with the longest service times more is needed than their counts.
-    """
-
-    facts: CommonForm
-    log: ConnectionForm
-    take: Callable[[Any, Any], object]
-    memory: MemoryForm
-    slowest: int
+    from kdissect.sinks.plan import PlanContext, TallyPlan
+    from kdissect.sinks.sink import Demand
 
 
 class ConnectionTotals(Protocol):
@@ -56,7 +39,7 @@ class Counts(Protocol):
     def needs_each(self) -> bool:
         """Whether all exchanges must be fed one by one."""
 
-    def form(self, context: PlanContext, log: Any) -> TallyForm:
+    def core_plan(self, context: PlanContext, log: Any) -> TallyPlan:
         """What the core must know to count exchanges, of which the ``log`` counts the connections."""
 
     def feed(self, exchange: Exchange) -> None:
@@ -93,7 +76,7 @@ class Tallies(Each):
         self._take_exchange = feed or counts.feed
         self._connections = connections
         if demand.allows_core and demand.has_latency_parts and not counts.needs_each:
-            self.plan = Plan(partial(counts.form, log=connections))
+            self.plan = Plan(partial(counts.core_plan, log=connections), conditions=demand.conditions)
 
     def _count(self, exchange: Exchange) -> None:
         self._take_exchange(exchange)
@@ -103,7 +86,7 @@ class Tallies(Each):
         self._connections.close()
         self._counts.settle()
 
-    def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (the form has taken the counts)
+    def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (the core has passed on the counts)
         """Count rows of the core."""
         self.rows += exchanges
 

@@ -18,7 +18,7 @@ from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.arrow import RowBatch
 from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.native_rows import NativeTable, table_form
+from kdissect.tables.native_rows import NativeTable, table_plan
 from kdissect.tables.rows import NATIVE_TABLES, TABLES, TableRows, are_native, needs_log
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.model import Exchange
-    from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext, RowPlan
     from kdissect.tables.columns import Column
     from kdissect.tables.export import PartRows
     from kdissect.tables.rows import Row
@@ -107,11 +106,11 @@ class TableBatches:
         self._filled: deque[Iterator[tuple[str, Any]]] = deque()
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the native core must know to add rows; None: it cannot."""
         return self._form if self._row_filter is None and are_native(self._batches) else None
 
-    def _form(self, context: PlanContext) -> RowForm:
+    def _form(self, context: PlanContext) -> RowPlan:
         limits = self._max_rows, self._max_bytes
         tables = {
             name: NativeTable(self._columns[name], batch.columns, limits)
@@ -120,7 +119,7 @@ class TableBatches:
         }
         topic_ids = self.tables.topic_ids if "topic_ids" in self._batches else None
         log = self.log if needs_log(self._batches) else None
-        return table_form(context, tables, topic_ids, log, self.tables.needs, self.tables.alive)
+        return table_plan(context, tables, topic_ids, log, self.tables.needs, self.tables.alive)
 
     def settle(self) -> None:
         """Take the batches that became full as the native core added rows, and rows of connections."""

@@ -293,7 +293,7 @@ class ConnectionLogRow:
         last_call: tuple[int, int] | None,
         waited: frozenset[int],
     ) -> None:
-        """Add answered exchanges without anomalies, none of them of a handshake; see ``ConnectionForm``."""
+        """Add answered exchanges without anomalies, none of them of a handshake; see ``ConnectionPlan``."""
         self.outstanding = self.outstanding_calls = 0
         self.outstanding_ns = self.held_api = None
         self.waited |= waited
@@ -431,18 +431,19 @@ class ConnectionLog(Survey):
         identity: tuple[str | None, str | None, str | None, str | None],
         client_id: str | None,
         exchanges: int,
+        is_selected: bool,
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
         waited: Sequence[int],
     ) -> None:
         """Take consecutive exchanges of a connection, all answered and without anomalies; see
-        ``sink.ConnectionForm``.
+        ``sink.ConnectionPlan``.
         """
         self.listeners.add(info.broker)
         self._count_usual(exchanges)
         row = self._row_of(info, interface)
-        row.is_selected = True
+        row.is_selected = row.is_selected or is_selected
         row.cluster_id = info.cluster_id
         row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
         if row.exchanges_total is not None:

@@ -49,7 +49,7 @@ from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
-from kdissect.stats.usual import count_form
+from kdissect.stats.usual import tally_plan
 from kdissect.stats.versions import VersionUse
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
     from kdissect.query.filters import PartitionTest
-    from kdissect.sinks.sink import PlanContext
-    from kdissect.sinks.tallies import TallyForm
+    from kdissect.sinks.plan import PlanContext, TallyPlan
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Verdict
     from kdissect.stats.usual import Usual
@@ -166,14 +165,14 @@ class Summarizer(Summed):
         """Whether all exchanges must be fed one by one."""
         return bool(self._by) or self.intervals is not None or self.grouped is not None
 
-    def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
+    def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
         """How the native core can count usual exchanges, unless this ``needs_each``.
 
         Args:
-            context: see ``count_form``.
+            context: see ``tally_plan``.
             log: counts the connections.
         """
-        return count_form(context, log, self.feed_usual, self._sessions, slowest=self._slowest)
+        return tally_plan(context, log, self.feed_usual, self._sessions, slowest=self._slowest)
 
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted."""
@@ -360,9 +359,9 @@ class HealthCounts(Summed):
         self.findings.feed(facts)
         self._aggregator.feed(facts)
 
-    def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
+    def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
         """What the core must know to count exchanges."""
-        return count_form(context, log, self._feed_usual, self._sessions, slowest=0)
+        return tally_plan(context, log, self._feed_usual, self._sessions, slowest=0)
 
     def settle(self) -> None:
         """Count what waits."""

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
-from kdissect.exchanges.memory import memory_form
+from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
-from kdissect.sinks.sink import CommonForm, ConnectionForm
-from kdissect.sinks.tallies import TallyForm
+from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
 from kdissect.stats.quantiles import Quantiles
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
     from kdissect.model import ConnectionInfo
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext
     from kdissect.stats.connection_log import ConnectionLog
 
 Stamp = tuple[int, int]
@@ -314,7 +313,7 @@ class Usual(NamedTuple):
 
 
 def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
-    """What the core passes to ``TallyForm.take``."""
+    """What the core passes to ``TallyPlan.take``."""
     (connection, api_key, api_version, client_id, identity, is_measured), totals, latencies = counted
     exchanges, sizes, noted = totals
     service_us, wait_us, undetermined, queued_us, total_us = latencies
@@ -394,14 +393,14 @@ def _offsets(topics: list[Any]) -> list[ReportedTopic]:
     ]
 
 
-def count_form(
+def tally_plan(
     context: PlanContext,
     log: ConnectionLog,
     take: Callable[[Usual], object],
     sessions: FetchSessions,
     *,
     slowest: int,
-) -> TallyForm:
+) -> TallyPlan:
     """What the core must know to count exchanges.
 
     Args:
@@ -417,7 +416,7 @@ def count_form(
         known, row = undecoded(api_key, version), _row(api_key, version)
         return None if known is None or row is None else (row, known.tags, [])
 
-    facts = CommonForm(
+    common = CommonPlan(
         shared=lambda *_: [],
         api=api,
         error=error_name,
@@ -428,11 +427,11 @@ def count_form(
         leaves_flaws=True,
     )
 
-    return TallyForm(
-        facts,
-        ConnectionForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+    return TallyPlan(
+        common,
+        ConnectionPlan(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
-        memory=memory_form(splitters, sessions),
+        memory=memory_plan(splitters, sessions),
         slowest=slowest,
     )
 

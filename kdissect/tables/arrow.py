@@ -21,7 +21,7 @@ from kdissect.nearest import did_you_mean
 from kdissect.tables.columns import BY_NAME, EXCHANGE, OBJECT, Array, Scalar, arrow_getter
 from kdissect.tables.form import with_valid_time
 from kdissect.tables.lines import RecordValues
-from kdissect.tables.native_rows import NativeTable, table_form
+from kdissect.tables.native_rows import NativeTable, table_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext, RowPlan
     from kdissect.tables.columns import Column, Type
 
 
@@ -181,13 +180,13 @@ class ExchangeBatches:
         self.schema = self._batch.schema
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """See ``sinks.columns.Tables``."""
-        return self._form
+        return self._row_plan
 
-    def _form(self, context: PlanContext) -> RowForm:
+    def _row_plan(self, context: PlanContext) -> RowPlan:
         table = NativeTable(self._columns, self._batch.columns, self._capacity)
-        return table_form(context, {"exchanges": table})
+        return table_plan(context, {"exchanges": table})
 
     def feed(self, exchange: Exchange) -> None:
         """Add a row."""

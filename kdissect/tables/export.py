@@ -28,7 +28,7 @@ from kdissect.sinks.sink import Demand
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.native_rows import table_form
+from kdissect.tables.native_rows import table_plan
 from kdissect.tables.rows import DEFAULT_TABLES, NATIVE_TABLES, TABLES, TableRows, are_native, needs_log
 from kdissect.tables.table_files import (
     NONE,
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from kdissect.pipeline import Dissection
     from kdissect.query.filters import Filter
     from kdissect.query.records import RecordMatches, Records
-    from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext, RowPlan
     from kdissect.stats.by_cluster import ByCluster
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
@@ -132,12 +131,12 @@ class Export:
         self._write(self.tables.feed(exchange))
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the native core must know to make rows of usual exchanges; None: it cannot make them."""
         if not self._is_native:
             return None
         return partial(
-            _native_form,
+            _core_plan,
             files=self._files,
             tables=self.tables,
             has_topic_ids=TOPIC_IDS in self._files,
@@ -288,13 +287,13 @@ class Export:
         return sum(len(table.files) for table in self._files.values()) - self._before[0]
 
 
-def _native_form(
+def _core_plan(
     context: PlanContext, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
-) -> RowForm:
+) -> RowPlan:
     shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
     topic_ids = tables.topic_ids if has_topic_ids else None
     log = tables.log if needs_log(files) else None
-    return table_form(context, shared, topic_ids, log, tables.needs, tables.alive)
+    return table_plan(context, shared, topic_ids, log, tables.needs, tables.alive)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -518,13 +517,13 @@ class PartTables:
         self.rows = PartRows(job, log)
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """See ``Export``. Exchanges with new pairs of topic ID and name are fed, also if only their IDs
         count.
         """
         if not self._is_native:
             return None
-        return partial(_native_form, files=self.files, tables=self.rows.tables, has_topic_ids=True)
+        return partial(_core_plan, files=self.files, tables=self.rows.tables, has_topic_ids=True)
 
     def feed(self, exchange: Exchange) -> None:
         """Write the rows of an exchange."""

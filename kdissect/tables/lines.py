@@ -30,7 +30,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.native_rows import are_known, row_form
+from kdissect.tables.native_rows import are_known, row_plan
 from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.recordbatch import Record
     from kdissect.model import Exchange
-    from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext, RowPlan
     from kdissect.tables.columns import Column, Getter
 
 
@@ -83,18 +82,18 @@ class JsonLines:
         self.add(json_line({name: get(row) for name, get in self.getters}))
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the native core must know to write the same lines; None: it does not know all columns."""
-        return self._form if are_known(self._columns) else None
+        return self._core_plan if are_known(self._columns) else None
 
-    def _form(self, context: PlanContext) -> RowForm:
+    def _core_plan(self, context: PlanContext) -> RowPlan:
         columns = self._columns
         heads = [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(columns)]
 
         def cell(column: Column, row: Exchange) -> str:
             return json_bytes(text_getter(column)(row)).decode()
 
-        return row_form(context, columns, cell, heads, "}\n", is_csv=False)
+        return row_plan(context, columns, cell, heads, "}\n", is_csv=False)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -357,21 +356,21 @@ class CsvLines:
             self.close()
 
     @property
-    def form(self) -> Callable[[PlanContext], RowForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the native core must know to write the same lines; None: it does not know all columns, or
         quotes a row differently.
         """
         are_written = are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
-        return self._form if are_written else None
+        return self._core_plan if are_written else None
 
-    def _form(self, context: PlanContext) -> RowForm:
+    def _core_plan(self, context: PlanContext) -> RowPlan:
         columns = self._columns
         heads = ["," if place else "" for place in range(len(columns))]
 
         def cell(column: Column, row: Exchange) -> str:
             return self._cell(_cell_of(column)(row)).decode()
 
-        return row_form(context, columns, cell, heads, "\r\n", is_csv=True)
+        return row_plan(context, columns, cell, heads, "\r\n", is_csv=True)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""

@@ -22,7 +22,7 @@ from kdissect.exchanges.content import (
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
-from kdissect.exchanges.memory import memory_form
+from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
@@ -31,8 +31,7 @@ from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import ANSWERED, Exchange, LatencyParts
-from kdissect.sinks.rows import AliveForm, RowForm
-from kdissect.sinks.sink import CommonForm, ConnectionForm
+from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RowPlan
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.model import ConnectionInfo
-    from kdissect.sinks.sink import Identity, PlanContext
+    from kdissect.sinks.plan import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
@@ -91,7 +90,7 @@ def are_known(columns: Sequence[Column]) -> bool:
     return are_different and all(BY_NAME.get(column.name) is column for column in columns)
 
 
-def row_form(
+def row_plan(
     context: PlanContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], str],
@@ -99,7 +98,7 @@ def row_form(
     end: str,
     *,
     is_csv: bool,
-) -> RowForm:
+) -> RowPlan:
     """What the core must know to write text.
 
     Args:
@@ -119,7 +118,7 @@ def row_form(
         else:
             written.append((before, _content(column.name, written)))
             before = ""
-    return _form(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
+    return _plan(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
 
 
 class NativeTable(NamedTuple):
@@ -136,14 +135,14 @@ class NativeTable(NamedTuple):
     capacity: tuple[int, int]
 
 
-def table_form(
+def table_plan(
     context: PlanContext,
     tables: Mapping[str, NativeTable],
     topic_ids: TopicIds | None = None,
     log: ConnectionLog | None = None,
     needs: Callable[[int, int], bool] = lambda *_: False,
     alive: Callable[[ConnectionInfo, str, str, int], object] | None = None,
-) -> RowForm:
+) -> RowPlan:
     """What the core must know to add rows to batches.
 
     Args:
@@ -152,7 +151,7 @@ def table_form(
         topic_ids: makes their table, if it is requested: of an exchange with a new pair.
         log: of the connections, if it is needed.
         needs: whether exchanges of an API key and version are left to Python.
-        alive: is called with members of groups, see ``RowForm``.
+        alive: is called with members of groups, see ``RowPlan``.
     """
 
     def cell(column: Column, exchange: Exchange) -> Any:
@@ -169,25 +168,25 @@ def table_form(
 
     names = context.names
     known = BY_NAME | {column.name: column for column in EXCHANGE_EXPORT_ONLY}
-    form = _form(context, [known[name] for name in (*_SHARED, *_OF_API)], cell, [])
+    plan = _plan(context, [known[name] for name in (*_SHARED, *_OF_API)], cell, [])
     contents = {"exchanges": _exchange_content, "partitions": _partition_content, "groups": _group_content}
     filled = [
         (table, [contents[table](column) for column in columns], batch, capacity)
         for table, (columns, batch, capacity) in tables.items()
     ]
-    api = form.facts.api
-    facts = form.facts._replace(
+    api = plan.common.api
+    common = plan.common._replace(
         topic_name=name,
         learn_name=learn,
         api=lambda key, version: None if needs(key, version) else api(key, version),
     )
-    form = form._replace(facts=facts, tables=filled)
+    plan = plan._replace(common=common, tables=filled)
     if alive is not None:
-        form = form._replace(alive=AliveForm(alive, _FIELDS.index(_OF_COMMIT["member_id"][1])))
+        plan = plan._replace(alive=AlivePlan(alive, _FIELDS.index(_OF_COMMIT["member_id"][1])))
     if log is None:
-        return form
+        return plan
     waiting = [apis.find(name).key for name in sorted(WAITING_APIS)]
-    return form._replace(log=ConnectionForm(log.usual_exchanges, waiting))
+    return plan._replace(log=ConnectionPlan(log.usual_exchanges, waiting))
 
 
 def _exchange_content(column: Column) -> tuple[str, int]:
@@ -224,12 +223,12 @@ def _shared_content(name: str) -> tuple[str, int]:
     return _content(name, ())
 
 
-def _form(
+def _plan(
     context: PlanContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],
-) -> RowForm:
+) -> RowPlan:
     names, limits, _, splitters = context
 
     def cells(chosen: Sequence[str], exchange: Exchange) -> list[Any]:
@@ -252,7 +251,7 @@ def _form(
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
 
-    facts = CommonForm(
+    common = CommonPlan(
         shared=shared,
         api=api,
         error=error_name,
@@ -261,8 +260,8 @@ def _form(
         around=lambda second: (second_text(second), "Z"),
         budget=limits.decoded_bytes,
     )
-    return RowForm(
-        facts,
+    return RowPlan(
+        common,
         written,
         end="",
         is_csv=False,
@@ -271,7 +270,7 @@ def _form(
         alive=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
-        memory=memory_form(splitters),
+        memory=memory_plan(splitters),
     )
 
 

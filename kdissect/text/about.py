@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from kdissect.model import Body, Exchange
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext
     from kdissect.text.about_template import Describe
 
 

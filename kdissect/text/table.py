@@ -52,8 +52,7 @@ from kdissect.phrases import (
     truncate_start,
     wrapped,
 )
-from kdissect.sinks.lines import LineForm
-from kdissect.sinks.sink import CommonForm
+from kdissect.sinks.plan import CommonPlan, LinePlan
 from kdissect.tables.values import json_bytes
 from kdissect.text.about import about, describe_undecoded, undecoded_line
 from kdissect.text.page import View
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.internal.topics import Payload
     from kdissect.model import Endpoint
-    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.plan import PlanContext
 
 
 ABSENT = "-"
@@ -347,14 +346,14 @@ class ExchangeTable(LineTable["Exchange"]):
         self._latest_ns = 0
 
     @property
-    def form(self) -> Callable[[PlanContext], LineForm] | None:
+    def core_plan(self) -> Callable[[PlanContext], LinePlan] | None:
         """What the native core must know to write the same lines; None: a line depends on more than its
         exchange.
         """
-        is_free = self._width is None and not self._is_colored
-        return self._form if is_free and not self._by_request and self._times.digits is not None else None
+        is_free = self._width is None and not (self._is_colored or self._by_request)
+        return self._core_plan if is_free and self._times.digits is not None else None
 
-    def _form(self, context: PlanContext) -> LineForm:
+    def _core_plan(self, context: PlanContext) -> LinePlan:
         *of_ends, of_client, of_api, of_latency = self._views
         names, limits, protocols, _ = context
 
@@ -368,7 +367,7 @@ class ExchangeTable(LineTable["Exchange"]):
             exchange = Exchange(info, 0, ANSWERED, None, None, api_key, version, None, client_id)
             return self._gap.join(self._filled(views, exchange))
 
-        def api_form(api_key: int, version: int) -> tuple[Any, bytes, list[str]] | None:
+        def api_plan(api_key: int, version: int) -> tuple[Any, bytes, list[str]] | None:
             line = undecoded_line(api_key, version)
             cell = cells([of_api], api_key=api_key, version=version)
             return None if line is None else (*line, [cell])
@@ -381,17 +380,17 @@ class ExchangeTable(LineTable["Exchange"]):
             return self._gap.join((self._text(exchange), *(word for word, _ in self._words(exchange))))
 
         assert self._times.digits is not None
-        facts = CommonForm(
+        common = CommonPlan(
             shared=lambda info, _: [cells(of_ends, info)],
-            api=api_form,
+            api=api_plan,
             error=error_name,
             topic_name=names.name,
             learn_name=names.learn,
             around=self._times.around,
             budget=limits.decoded_bytes,
         )
-        return LineForm(
-            facts,
+        return LinePlan(
+            common,
             self._times.digits,
             self._gap,
             of_latency.width,
@@ -658,7 +657,7 @@ class ExchangeTally(Tally["Exchange"]):
         self._kinds: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._expected = 0
-        self.form = ExchangeTable(StringIO(), Times("u")).form  # lines that nobody needs
+        self.core_plan = ExchangeTable(StringIO(), Times("u")).core_plan  # lines that nobody needs
 
     def feed(self, exchange: Exchange) -> None:
         """Count one."""

@@ -13,7 +13,8 @@ from tests.core import needs_core
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kdissect.sinks.sink import Plan, Sink
+    from kdissect.sinks.plan import Plan
+    from kdissect.sinks.sink import Sink
 
 BY_CORE = [(), ("--json",), ("--csv",), ("-q",)]
 
@@ -26,9 +27,9 @@ def test_the_core_writes_lines(
     plans: list[Plan | None] = []
     into = Dissection.into
 
-    def noted(dissection: Dissection, sink: Sink, *arguments: Any) -> Iterator[None]:
+    def noted(dissection: Dissection, sink: Sink, *arguments: Any, **options: Any) -> Iterator[None]:
         plans.append(sink.plan)
-        return into(dissection, sink, *arguments)
+        return into(dissection, sink, *arguments, **options)
 
     monkeypatch.setattr(Dissection, "into", noted)
     run(capsys, "live", "--follow", "samples/kafka-4-basics.pcap", "-a", "packets:200", *output)

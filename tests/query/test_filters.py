@@ -8,6 +8,7 @@ from kdissect.errors import UsageError
 from kdissect.model import ORPHAN, Body
 from kdissect.query import filters
 from kdissect.query.where import Where
+from kdissect.sinks.plan import MAX_INT64
 from tests.exchange_factory import START_NS, connection, exchange
 
 SECOND_NS = 1_000_000_000
@@ -328,6 +329,45 @@ def test_where_is_one_more_criterion() -> None:
 )
 def test_needs_bodies(criteria: dict[str, Any], needs_bodies: bool) -> None:
     assert filters.build(**criteria).needs_bodies is needs_bodies
+
+
+@pytest.mark.parametrize(
+    ("criteria", "are_known"),
+    [
+        ({"api": ["Fetch"], "client": ["a"], "connection": ["1"], "kind": ["answered"]}, True),
+        ({"since": ["10:00"], "slower_than": ["1ms"], "bigger_than": ["1KB"]}, True),
+        ({"where": Where("", bool, needs_bodies=False, names=frozenset({"api_version", "client"}))}, True),
+        ({"where": Where("", bool, needs_bodies=False, names=frozenset({"api", "latency"}))}, False),
+        ({"where": Where("", bool, needs_bodies=True, names=frozenset({"api"}))}, False),
+        ({"api": ["Fetch"], "topic": ["a"]}, False),
+        ({"api": ["Fetch"], "error": ["*"]}, False),
+    ],
+    ids=str,
+)
+def test_what_the_core_can_decide(criteria: dict[str, Any], are_known: bool) -> None:
+    assert filters.build(**criteria).is_simple == are_known
+
+
+def test_conditions_are_the_criteria() -> None:
+    chosen = filters.build(
+        api=["!Produce"],
+        client=["app-*"],
+        kind=["unacknowledged"],
+        slower_than=["2ms", "1ms"],
+        bigger_than=["99999999TB"],
+        since=["00:00:10"],
+    )
+    day_ns = 86_400 * SECOND_NS
+    assert chosen.conditions().times_ns == (-MAX_INT64, MAX_INT64)
+    chosen.begin(3 * day_ns + 5)
+    conditions = chosen.conditions()
+    assert conditions.times_ns == (3 * day_ns + 10 * SECOND_NS, MAX_INT64)
+    assert (conditions.kinds, conditions.slower_than_ns) == ((False, True), 1_000_000)
+    assert conditions.bigger_than_bytes == MAX_INT64
+    clients = [(1, "app-1"), (0, "app-1"), (1, "billing"), (9999, "app-2"), (1, None)]
+    matching = [conditions.may_match(connection(), key, 3, client) for key, client in clients]
+    assert matching == [True, False, False, True, False]
+    assert {"app-1", "billing", "app-2"} < chosen.notes.unmatched[0]
 
 
 def test_matches_header_needs_no_body() -> None:

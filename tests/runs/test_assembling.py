@@ -240,7 +240,9 @@ def test_texts_are_written_to_stdout_whole(capfd: pytest.CaptureFixture[str]) ->
     merge.advance(2 * count)
     copied = []
     while taken := merge.take(False):
-        copied.append(bytes(taken[3]))
-        taken[3].write_to_stdout()
+        *_, (shown, text), _, _ = taken
+        assert shown == taken[2]
+        copied.append(bytes(text))
+        text.write_to_stdout()
     assert b"".join(copied) == b"".join(lines)
     assert capfd.readouterr().out.encode() == b"".join(lines)

@@ -147,11 +147,23 @@ def test_several_processes(
 
 
 @needs_core
-@pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--api", "Fetch"]], ids=str)
+@pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--topic", "*"]], ids=str)
 def test_what_needs_each_exchange_gets_it(options: list[str], tmp_path: Path, compare: Any) -> None:
     path = tmp_path / "usual.pcap"
     path.write_bytes(pcap(usual_traffic(Random(1), 60)))
     assert compare(path, *options) == 0
+
+
+@needs_core
+@pytest.mark.parametrize(
+    "options", [["--api", "Fetch"], ["--slower-than", "1us"], ["--api", "!Fetch"]], ids=str
+)
+def test_filters_leave_the_rest_of_a_connection_as_it_is(
+    options: list[str], tmp_path: Path, compare: Any
+) -> None:
+    path = tmp_path / "usual.pcap"
+    path.write_bytes(pcap(usual_traffic(Random(2), 300)))
+    assert compare(path, *options) > 0
 
 
 def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -> None:

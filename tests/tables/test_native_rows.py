@@ -236,8 +236,8 @@ def test_columns_that_are_left_to_python() -> None:
     assert not are_known(selected(["time", "request.topics"]))
     assert not are_known(selected(["time", "tcp_stream"]))
     assert not are_known(selected(["time", "time"]))
-    assert not CsvLines(io.BytesIO().write, columns=selected(["group_id"])).form  # csv quotes what is alone
-    assert not CsvLines(io.BytesIO().write, is_terminal=True).form
+    assert not CsvLines(io.BytesIO().write, columns=selected(["group_id"])).core_plan  # is quoted if alone
+    assert not CsvLines(io.BytesIO().write, is_terminal=True).core_plan
 
 
 @pytest.mark.parametrize("capture", captures()[:: 1 if IS_DEEP else 6], ids=name_of)

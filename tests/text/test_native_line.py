@@ -22,7 +22,8 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.secrets import redact
 from kdissect.pipeline import dissect
-from kdissect.sinks.sink import Each, Plan
+from kdissect.sinks.plan import Plan
+from kdissect.sinks.sink import Each
 from kdissect.text.about import about, describe_undecoded
 from kdissect.text.about_template import described_apis, native_line
 from samples.golden import captures, name_of

@@ -141,7 +141,7 @@ def test_chatty_clients(connections: int, compare: Any, tmp_path: Path) -> None:
 
 def test_only_plain_tables_are_left_to_the_core() -> None:
     def are_plain(times: str = "ud", **settings: Any) -> bool:
-        return ExchangeTable(io.StringIO(), Times(times), **settings).form is not None
+        return ExchangeTable(io.StringIO(), Times(times), **settings).core_plan is not None
 
     assert all(are_plain(name) for name in TIMES)
     assert are_plain(heading=True, style=PLAIN)

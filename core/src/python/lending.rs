@@ -19,13 +19,15 @@ use crate::net::packet::segment;
 use crate::net::shard::Shard;
 use crate::python::merge::RowBatch;
 use crate::python::places::Places;
+use crate::python::plan::{Conditions, Plan};
 use crate::python::state::{
     direction, BareSegment, ConnectionState, KafkaState, PartialFrame, Place, RecordState, StreamState,
     TcpState,
 };
 use crate::runs::merge::{self, KEY};
 use crate::sinks::facts::{Answered, Constant, Known, Object, Unacknowledged};
-use crate::sinks::page::{Form, Page};
+use crate::sinks::page::Page;
+use crate::sinks::sink::Progress;
 use crate::Odd;
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
@@ -39,6 +41,9 @@ const INTERFACES: usize = 65_536;
 /// Introductions known at a time, and the longest one.
 const INTRODUCTIONS: usize = 1024;
 const INTRODUCTION_BYTES: usize = 1024;
+/// What is kept at a time of what Python says of a connection's exchanges, and the longest client ID in it.
+const MATCHES: usize = 32;
+const MATCH_BYTES: usize = 64;
 const CORRELATION_ID: std::ops::Range<usize> = 4..8;
 
 /// What is known of a client, by the names of attributes.
@@ -93,12 +98,22 @@ struct Link {
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
     shared: Option<Vec<Option<Constant>>>,
+    /// Which of its exchanges can match, as far as Python was asked.
+    matches: Vec<Match>,
     /// Its number in keys, once one needs it.
     number: Option<i64>,
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
     is_released: bool,
+}
+
+/// Whether exchanges of an API, version and client can match the conditions.
+struct Match {
+    api_key: i16,
+    api_version: i16,
+    client_id: Option<Box<[u8]>>,
+    may_match: bool,
 }
 
 enum Holder {
@@ -142,7 +157,12 @@ impl Queue {
 type PyRan<'py> = (Vec<PyStep<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
 
 /// See `written`.
-type PyWritten<'py> = (Bound<'py, PyBytes>, usize, Option<(Bound<'py, PyTuple>, u64)>);
+type PyWritten<'py> = (
+    Bound<'py, PyBytes>,
+    usize,
+    usize,
+    Option<(Bound<'py, PyTuple>, u64)>,
+);
 
 /// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
 /// wait since another time: its index; since when; the exchanges; the connection.
@@ -196,6 +216,8 @@ pub struct Lending {
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
     page: Option<Page>,
+    /// Which exchanges are selected. None: all are.
+    conditions: Option<Conditions>,
     batch: Option<Py<RowBatch>>,
     /// In a process that dissects a shard: what to add to the number of a packet to get half its place.
     shift: Option<i64>,
@@ -350,6 +372,7 @@ impl Lending {
             python,
             kinds,
             page: None,
+            conditions: None,
             batch: None,
             shift: None,
             queue: Queue::default(),
@@ -372,21 +395,19 @@ impl Lending {
         self.stage.analyzes = true;
     }
 
-    /// From now on `run` queues exchanges for `written`.
-    fn write_lines(&mut self, form: Form) {
-        self.page = Some(Page::new(form));
-        self.stage.is_queued = true;
-    }
-
-    /// As `write_lines`, but the exchanges are those of a shard, and another process puts them in order: they are
-    /// queued in the order of their packets, `run` returns a step wherever connections wait since another time, and
-    /// `written` adds the lines to `batch`.
-    fn write_shard_lines(&mut self, form: Form, batch: Py<RowBatch>) {
-        let mut page = Page::new(form);
-        page.max_bytes = usize::MAX; // all lines of a block come at once
+    /// From now on `run` queues exchanges for `written`. With a `batch`, they are those of a shard, and another
+    /// process puts them in order: they are queued in the order of their packets, `run` returns a step wherever
+    /// connections wait since another time, and `written` adds the lines to the batch.
+    fn follow(&mut self, plan: Plan, batch: Option<Py<RowBatch>>) {
+        let mut page = Page::new(plan.sink);
+        if batch.is_some() {
+            page.max_bytes = usize::MAX; // all lines of a block come at once
+        }
         self.page = Some(page);
-        self.batch = Some(batch);
-        self.shift = Some(0);
+        self.conditions = plan.conditions;
+        self.stage.is_queued = batch.is_none();
+        self.shift = batch.is_some().then_some(0);
+        self.batch = batch;
     }
 
     /// What to add to the number of a packet to get half its place.
@@ -408,34 +429,36 @@ impl Lending {
         Some(place.0)
     }
 
-    /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
-    /// has written of them, if they are not those of a shard, and their number; and the next exchange, after its
-    /// connection, and the packet of its order, if it is not usual, or not to be written at all (without `writes`).
-    /// There may be more, unless both are missing.
+    /// Takes at most so many exchanges from the queue, whose place is before this one, and no more after so many
+    /// rows. Returns the text that it has made of them, if they are not those of a shard, the number of exchanges,
+    /// and how many of them have rows; and the next exchange, after its connection, and the packet of its order, if
+    /// it is not usual, or not to be taken at all (without `writes`). There may be more, unless both are missing.
     fn written<'py>(
         &mut self,
         py: Python<'py>,
         before: Order,
         max_exchanges: usize,
+        max_rows: usize,
         writes: bool,
     ) -> PyResult<PyWritten<'py>> {
         let batch = self.batch.as_ref().map(|batch| batch.clone_ref(py));
         let mut batch = batch.as_ref().map(|batch| batch.borrow_mut(py));
         self.swap_text(&mut batch);
-        let odd = self.write_queued(py, before, max_exchanges, writes, &mut batch);
+        let odd = self.write_queued(py, before, (max_exchanges, max_rows), writes, &mut batch);
         self.swap_text(&mut batch);
-        let (text, rows) = match self.page.as_mut() {
+        let (text, progress) = match self.page.as_mut() {
             Some(page) => page.take(py)?,
-            None => (PyBytes::new(py, b""), 0),
+            None => (PyBytes::new(py, b""), Progress::default()),
         };
-        Ok((text, rows, odd?))
+        Ok((text, progress.exchanges, progress.rows, odd?))
     }
 
     /// Passes on what was counted of connections that are no longer here, or of all.
     fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
-        self.page
-            .as_mut()
-            .map_or(Ok(()), |page| page.pass_on(py, is_last))
+        if let Some(conditions) = self.conditions.as_mut().filter(|_| is_last) {
+            conditions.pass_on(py)?;
+        }
+        self.page.as_mut().map_or(Ok(()), |page| page.settle(py, is_last))
     }
 
     /// Bytes held, including overhead.
@@ -807,6 +830,7 @@ impl Lending {
             identity,
             client_id: None,
             shared: None,
+            matches: Vec::new(),
             number: None,
             queued: 0,
             latest: (0, 0),
@@ -841,13 +865,13 @@ impl Lending {
         &mut self,
         py: Python<'py>,
         before: Order,
-        max_exchanges: usize,
+        (max_exchanges, max_rows): (usize, usize),
         writes: bool,
         batch: &mut Option<PyRefMut<'_, RowBatch>>,
     ) -> PyResult<Option<(Bound<'py, PyTuple>, u64)>> {
         self.pass_on(py, false)?;
         for _ in 0..max_exchanges {
-            if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
+            if self.page.as_ref().is_none_or(|page| page.is_full(py, max_rows)) {
                 break;
             }
             let Some((order, finished)) = self.queue.pop(before) else {
@@ -895,16 +919,28 @@ impl Lending {
             _ => return Err(Odd),
         }
         let page = self.page.as_mut().ok_or(Odd)?;
-        if finished.request.retransmitted_ns.is_some() && page.has_rows() {
-            return Err(Odd); // they have the parts of the latency
+        if finished.request.retransmitted_ns.is_some() && page.has_parts() {
+            return Err(Odd);
         }
         let link = self
             .links
             .get_mut(finished.slot)
             .and_then(Option::as_mut)
             .ok_or(Odd)?;
-        let shared = link.shared.take();
         let python = &self.python;
+        let is_selected = match &mut self.conditions {
+            None => true,
+            Some(conditions) => {
+                conditions.note(request.end_ns);
+                let response = match &finished.outcome {
+                    Outcome::Answered(response) => Some(response),
+                    _ => None,
+                };
+                let may_match = link.may_match(py, python, conditions, header, request);
+                may_match.map_err(|_| Odd)? && conditions.frames.match_frames(request, response)?
+            }
+        };
+        let shared = link.shared.take();
         let known = &KnownLink { link, python };
         let shared = match shared {
             Some(shared) => shared,
@@ -918,6 +954,7 @@ impl Lending {
                 header,
                 request,
                 response,
+                is_selected,
             };
             page.add(py, &answered, &shared)
         } else {
@@ -926,6 +963,7 @@ impl Lending {
                 header,
                 request,
                 completed_ns: finished.order().0,
+                is_selected,
             };
             page.add_unacknowledged(py, &unacknowledged, &shared)
         };
@@ -1377,6 +1415,40 @@ impl Link {
             }
             Holder::Lent(..) => Err(PyKeyError::new_err(())), // it came with the connection
         })
+    }
+
+    /// Whether exchanges of this API, version and client can match. Python is asked once for each.
+    fn may_match(
+        &mut self,
+        py: Python<'_>,
+        python: &Callbacks,
+        conditions: &Conditions,
+        header: &Header,
+        request: &Frame,
+    ) -> PyResult<bool> {
+        let client_id = header.raw_client_id(request);
+        let is_known = |known: &&Match| {
+            (known.api_key, known.api_version) == (header.api_key, header.api_version)
+                && known.client_id.as_deref() == client_id
+        };
+        if let Some(known) = self.matches.iter().find(is_known) {
+            return Ok(known.may_match);
+        }
+        let text = self.client_id(py, header, request);
+        let arguments = (self.info(py, python)?, header.api_key, header.api_version, text);
+        let may_match = conditions.may_match.bind(py).call1(arguments)?.extract()?;
+        if client_id.is_none_or(|id| id.len() <= MATCH_BYTES) {
+            if self.matches.len() >= MATCHES {
+                self.matches.clear();
+            }
+            self.matches.push(Match {
+                api_key: header.api_key,
+                api_version: header.api_version,
+                client_id: client_id.map(Box::from),
+                may_match,
+            });
+        }
+        Ok(may_match)
     }
 
     fn client_id<'py>(&mut self, py: Python<'py>, header: &Header, frame: &Frame) -> Bound<'py, PyAny> {

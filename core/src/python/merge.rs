@@ -61,7 +61,7 @@ impl RowBatch {
 pub struct PyMerge(merge::Merge);
 
 /// See `take`.
-type Taken = (usize, u64, usize, MergedText, i64, i64);
+type Taken = (usize, u64, usize, (usize, MergedText), i64, i64);
 
 #[pymethods]
 impl PyMerge {
@@ -90,16 +90,16 @@ impl PyMerge {
         self.0.advance(until);
     }
 
-    /// The next row that Python has: its process and number, 0, and no texts. Otherwise the next texts: 0, 0, their
-    /// number (1 if `single`), the texts, and completion time and bytes of frames of the last row. None: there is no
-    /// more.
+    /// The next row that Python has: its process and number, 0, and no texts. Otherwise the next rows of the core: 0,
+    /// 0, their number (1 if `single`), how many of them are selected with their texts, and completion time and bytes
+    /// of frames of the last row. None: there is no more.
     fn take(&mut self, single: bool) -> Option<Taken> {
         let ready = &mut self.0.ready;
         let (mut runs, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows == 0 || (!single && bytes < TEXT_BYTES) {
             let run = match ready.front_mut() {
                 Some(RowContent::Object(worker, number)) if rows == 0 => {
-                    let object = (*worker, *number, 0, MergedText(runs), 0, 0);
+                    let object = (*worker, *number, 0, (0, MergedText(runs)), 0, 0);
                     ready.pop_front();
                     return Some(object);
                 }
@@ -114,7 +114,8 @@ impl PyMerge {
             runs.push(run);
         }
         let (completed_ns, held) = runs.last().map(TextRun::last)?;
-        Some((0, 0, rows, MergedText(runs), completed_ns, held))
+        let shown = runs.iter().map(TextRun::shown).sum();
+        Some((0, 0, rows, (shown, MergedText(runs)), completed_ns, held))
     }
 }
 

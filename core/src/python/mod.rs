@@ -16,6 +16,7 @@ pub mod line;
 pub mod merge;
 pub mod opener;
 pub mod places;
+pub mod plan;
 pub mod projected;
 pub mod raw;
 pub mod records;
@@ -24,7 +25,7 @@ pub mod row;
 pub mod state;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 37;
+const INTERFACE: u32 = 40;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {

@@ -17,7 +17,8 @@ pub const OBJECT: i64 = -1;
 /// After all places.
 const NEVER: i64 = i64::MAX;
 
-/// The key of a row: place, time and packet of completion, bytes of the frames, connection, and bytes of the text.
+/// The key of a row: place, time and packet of completion, bytes of the frames, connection, and bytes of the text:
+/// none if it is not selected, and only keeps its place in the order.
 pub fn key(numbers: [i64; NUMBERS]) -> [u8; KEY] {
     let mut bytes = [0; KEY];
     for (place, number) in bytes.chunks_mut(NUMBER).zip(numbers) {
@@ -97,6 +98,16 @@ impl TextRun {
 
     pub fn rows(&self) -> usize {
         self.keys.len() / KEY
+    }
+
+    /// How many have a text. The others are not selected.
+    pub fn shown(&self) -> usize {
+        let sizes = self
+            .keys
+            .clone()
+            .step_by(KEY)
+            .map(|key| self.batch.key(key).size());
+        sizes.filter(|size| size.is_some_and(|size| size > 0)).count()
     }
 
     pub fn text(&self) -> &[u8] {
@@ -432,6 +443,22 @@ mod tests {
             merge.advance(6);
             assert_eq!(ready(&mut merge), "a");
         }
+    }
+
+    #[test]
+    fn rows_that_are_not_selected_keep_their_places() {
+        let mut merge = Merge::new(1, 1, 1000);
+        let keys = [row(4, 40, 1, 0), row(6, 60, 1, 1), row(8, 80, 1, 0)].concat();
+        merge.wait(0, vec![(2, Some(20)), (8, None)]).unwrap();
+        add(&mut merge, 0, keys, "a").unwrap();
+        merge.advance(6);
+        assert_eq!((merge.ready.len(), ready(&mut merge).as_str()), (1, "")); // the other one waits
+        merge.advance(8);
+        let shown = merge.ready.iter().map(|row| match row {
+            RowContent::Text(run) => (run.rows(), run.shown()),
+            RowContent::Object(..) => (0, 0),
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), [(1, 1), (1, 0)]);
     }
 
     #[test]

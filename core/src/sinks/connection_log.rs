@@ -8,7 +8,7 @@ use crate::sinks::facts::{Answered, Object};
 use crate::Odd;
 
 #[derive(FromPyObject)]
-pub struct LogForm {
+pub struct ConnectionPlan {
     /// Called with the counts.
     take: Object,
     /// Keys of APIs whose responses brokers may delay.
@@ -17,7 +17,7 @@ pub struct LogForm {
 
 /// The counts since the caller last took them.
 pub struct Log {
-    form: LogForm,
+    plan: ConnectionPlan,
     /// By the address of the object that their exchanges share.
     connections: HashMap<usize, Counted>,
     exchanges: u64,
@@ -29,7 +29,8 @@ pub struct Counted {
     interface: Object,
     client_id: Option<String>,
     first_ns: i64,
-    exchanges: u64,
+    pub exchanges: u64,
+    is_selected: bool,
     /// Of requests and responses.
     bytes: [u64; 2],
     /// Of the last exchange: its place among all, software name and version, principal and SASL mechanism, and its
@@ -44,9 +45,9 @@ pub struct Counted {
 }
 
 impl Log {
-    pub fn new(form: LogForm) -> Self {
+    pub fn new(plan: ConnectionPlan) -> Self {
         Log {
-            form,
+            plan,
             connections: HashMap::new(),
             exchanges: 0,
         }
@@ -67,7 +68,7 @@ impl Log {
             .entry(info.as_ptr() as usize)
             .or_insert_with(|| Counted::new(py, info.unbind(), exchange));
         counted.place = self.exchanges;
-        counted.add(py, exchange, client_id, bytes, &self.form);
+        counted.add(py, exchange, client_id, bytes, &self.plan);
         Ok(())
     }
 
@@ -75,7 +76,7 @@ impl Log {
     pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut all: Vec<Counted> = self.connections.drain().map(|(_, counted)| counted).collect();
         all.sort_by_key(|counted| counted.place);
-        all.into_iter().try_for_each(|each| each.pass_on(py, &self.form))
+        all.into_iter().try_for_each(|each| each.pass_on(py, &self.plan))
     }
 }
 
@@ -88,6 +89,7 @@ impl Counted {
             client_id: None,
             first_ns: exchange.request.start_ns,
             exchanges: 0,
+            is_selected: false,
             bytes: [0, 0],
             place: 0,
             identity: exchange
@@ -108,7 +110,7 @@ impl Counted {
         exchange: &Answered<'_>,
         client_id: Option<&str>,
         bytes: [u64; 2],
-        form: &LogForm,
+        plan: &ConnectionPlan,
     ) {
         let (request, response) = (exchange.request, exchange.response);
         if self.client_id.is_none() {
@@ -120,10 +122,11 @@ impl Counted {
             }
         }
         self.exchanges += 1;
+        self.is_selected |= exchange.is_selected;
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.last_ns = response.end_ns;
         let api_key = exchange.header.api_key;
-        if form.waiting.contains(&api_key) {
+        if plan.waiting.contains(&api_key) {
             if !self.waited.contains(&api_key) {
                 self.waited.push(api_key);
             }
@@ -132,18 +135,19 @@ impl Counted {
         }
     }
 
-    pub fn pass_on(self, py: Python<'_>, form: &LogForm) -> PyResult<()> {
+    pub fn pass_on(self, py: Python<'_>, plan: &ConnectionPlan) -> PyResult<()> {
         let arguments = (
             self.info,
             self.interface,
             self.identity,
             self.client_id,
             self.exchanges,
+            self.is_selected,
             self.bytes,
             (self.first_ns, self.last_ns),
             self.last_call,
             self.waited,
         );
-        form.take.bind(py).call1(arguments).map(|_| ())
+        plan.take.bind(py).call1(arguments).map(|_| ())
     }
 }

@@ -28,7 +28,7 @@ pub enum Constant {
 
 /// What all lines need.
 #[derive(FromPyObject)]
-pub struct Facts {
+pub struct CommonPlan {
     /// Function: the object shared by a connection's exchanges and what is known about its client -> the texts they
     /// share.
     shared: Object,
@@ -74,6 +74,8 @@ pub struct Unacknowledged<'a> {
     pub header: &'a Header,
     pub request: &'a Frame,
     pub completed_ns: i64,
+    /// See [`Answered`].
+    pub is_selected: bool,
 }
 
 /// An answered exchange.
@@ -84,6 +86,9 @@ pub struct Answered<'a> {
     pub header: &'a Header,
     pub request: &'a Frame,
     pub response: &'a Frame,
+    /// Whether it gets a row. If not, it changes what its connection remembers, and what is learned from it, all
+    /// the same.
+    pub is_selected: bool,
 }
 
 impl<'a> Answered<'a> {
@@ -116,7 +121,7 @@ impl<'a> Answered<'a> {
     }
 }
 
-/// The class for the bodies of an API version, and what else [`Facts`] has about it.
+/// The class for the bodies of an API version, and what else [`CommonPlan`] has about it.
 pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<Option<Constant>>);
 
 /// APIs by key and version. There are few, so a tree is faster than a hash table.
@@ -129,9 +134,9 @@ impl<T> Default for KnownApis<T> {
 }
 
 impl<T: pyo3::PyClass> KnownApis<T> {
-    pub fn get(&mut self, py: Python<'_>, facts: &Facts, header: &Header) -> Result<&Api<T>, Odd> {
+    pub fn get(&mut self, py: Python<'_>, common: &CommonPlan, header: &Header) -> Result<&Api<T>, Odd> {
         let known = self.0.entry((header.api_key, header.api_version));
-        let api = known.or_insert_with_key(|place| facts.api.bind(py).call1(*place).ok()?.extract().ok()?);
+        let api = known.or_insert_with_key(|place| common.api.bind(py).call1(*place).ok()?.extract().ok()?);
         api.as_ref().ok_or(Odd)
     }
 }
@@ -145,14 +150,14 @@ impl Clock {
     pub fn write(
         &mut self,
         py: Python<'_>,
-        facts: &Facts,
+        common: &CommonPlan,
         time_ns: i64,
         places: u32,
         out: &mut String,
     ) -> Result<(), Odd> {
         let (second, rest) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
         if self.0.as_ref().is_none_or(|known| known.0 != second) {
-            let around = facts.around.bind(py).call1((second,)).map_err(|_| Odd)?;
+            let around = common.around.bind(py).call1((second,)).map_err(|_| Odd)?;
             let (before, after) = around.extract().map_err(|_| Odd)?;
             self.0 = Some((second, before, after));
         }
@@ -171,16 +176,16 @@ impl Clock {
 pub struct Errors(HashMap<i64, String>);
 
 impl Errors {
-    pub fn name(&mut self, py: Python<'_>, facts: &Facts, code: i64) -> Result<&str, Odd> {
+    pub fn name(&mut self, py: Python<'_>, common: &CommonPlan, code: i64) -> Result<&str, Odd> {
         if let Entry::Vacant(place) = self.0.entry(code) {
-            let name = facts.error.bind(py).call1((code,)).map_err(|_| Odd)?;
+            let name = common.error.bind(py).call1((code,)).map_err(|_| Odd)?;
             place.insert(name.extract().map_err(|_| Odd)?);
         }
         self.0.get(&code).map(String::as_str).ok_or(Odd)
     }
 }
 
-impl Facts {
+impl CommonPlan {
     /// Whether an exchange with or without errors or an anomaly is on the fast path.
     pub fn check_flaws(&self, has_flaws: bool) -> Result<(), Odd> {
         if self.leaves_flaws && has_flaws {

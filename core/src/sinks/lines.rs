@@ -13,8 +13,9 @@ use crate::exchanges::connection::{Frame, Header};
 use crate::python::line::PyLine;
 use crate::sinks::decimal::push;
 use crate::sinks::facts::{
-    Answered, Clock, Constant, Errors, Facts, Known, KnownApis, Object, Unacknowledged,
+    Answered, Clock, CommonPlan, Constant, Errors, Known, KnownApis, Object, Unacknowledged,
 };
+use crate::sinks::sink::Sink;
 use crate::Odd;
 
 /// Where the correlation ID is in requests and responses.
@@ -28,8 +29,8 @@ const REJECTION_BYTES: usize = 1024;
 const CLIENTS: usize = 4096;
 
 #[derive(FromPyObject)]
-pub struct LineForm {
-    pub facts: Facts,
+pub struct LinePlan {
+    common: CommonPlan,
     /// Digits after the decimal point.
     digits: u32,
     /// Text between columns.
@@ -52,7 +53,7 @@ pub struct LineForm {
 
 /// Writes lines of text.
 pub struct Lines {
-    pub form: LineForm,
+    plan: LinePlan,
     apis: KnownApis<PyLine>,
     clients: BTreeMap<Box<[u8]>, String>,
     clock: Clock,
@@ -62,9 +63,9 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn new(form: LineForm) -> Self {
+    pub fn new(plan: LinePlan) -> Self {
         Lines {
-            form,
+            plan,
             apis: KnownApis::default(),
             clients: BTreeMap::new(),
             clock: Clock::default(),
@@ -75,14 +76,14 @@ impl Lines {
     }
 
     /// The cells of both endpoints, if they are IPv4 addresses, as most are.
-    pub fn ends(&self, known: &dyn Known) -> Option<String> {
-        let width = self.form.ends?;
+    fn ends(&self, known: &dyn Known) -> Option<String> {
+        let width = self.plan.ends?;
         let &[a, b, c, d, e, f, g, h, client, by, broker, at] = known.ends()? else {
             return None;
         };
         let end = |ip: [u8; 4], port: [u8; 2]| format!("{}:{}", Ipv4Addr::from(ip), u16::from_be_bytes(port));
         let (client, broker) = (end([a, b, c, d], [client, by]), end([e, f, g, h], [broker, at]));
-        Some(format!("{client:width$}{}{broker:width$}", self.form.gap))
+        Some(format!("{client:width$}{}{broker:width$}", self.plan.gap))
     }
 
     /// Begins a line: all cells before the latency.
@@ -93,14 +94,14 @@ impl Lines {
         request: &Frame,
         shared: &[Option<Constant>],
     ) -> Result<(), Odd> {
-        let LineForm {
-            facts,
+        let LinePlan {
+            common,
             digits,
             gap,
             client,
             ..
-        } = &self.form;
-        let (_, _, api) = self.apis.get(py, facts, header)?;
+        } = &self.plan;
+        let (_, _, api) = self.apis.get(py, common, header)?;
 
         let client_id = header.raw_client_id(request);
         let client_id = client_id.unwrap_or_default(); // a missing one is shown like an empty one
@@ -119,7 +120,7 @@ impl Lines {
 
         let text = &mut self.line;
         text.clear();
-        self.clock.write(py, facts, request.end_ns, *digits, text)?;
+        self.clock.write(py, common, request.end_ns, *digits, text)?;
         let mut add = |cell: &str| {
             text.push_str(gap);
             text.push_str(cell);
@@ -134,13 +135,15 @@ impl Lines {
     /// Pads the cell that began at this position: the latency, or the text instead of it.
     fn end_cell(&mut self, cell: usize) {
         let text = &mut self.line;
-        while text.len() < cell + self.form.width {
+        while text.len() < cell + self.plan.width {
             text.push(' ');
         }
-        text.push_str(&self.form.gap);
+        text.push_str(&self.plan.gap);
     }
+}
 
-    pub fn write_unacknowledged(
+impl Sink for Lines {
+    fn feed_unacknowledged(
         &mut self,
         py: Python<'_>,
         exchange: &Unacknowledged<'_>,
@@ -152,24 +155,25 @@ impl Lines {
             header,
             request,
             completed_ns,
+            ..
         } = exchange;
-        self.form.facts.check_flaws(true)?; // they count as flaws too
+        self.plan.common.check_flaws(true)?; // they count as flaws too
         self.begin(py, header, request, shared)?;
         let cell = self.line.len();
-        self.line.push_str(&self.form.unacknowledged);
+        self.line.push_str(&self.plan.unacknowledged);
         self.end_cell(cell);
-        let LineForm { facts, follow, .. } = &self.form;
-        let (line, ..) = self.apis.get(py, facts, header)?;
+        let LinePlan { common, follow, .. } = &self.plan;
+        let (line, ..) = self.apis.get(py, common, header)?;
         let follow = |of_request, of_response| {
             let arguments = (known.info(py)?, header.api_key, of_request, of_response);
             follow.bind(py).call1(arguments)
         };
         let body = request.data.get(header.body_pos..).ok_or(Odd)?;
-        let topics = &facts.topics(py, completed_ns);
+        let topics = &common.topics(py, completed_ns);
         let text = &mut self.line;
         match line
             .get()
-            .write(follow, (body, None), facts.budget, topics, text)?
+            .write(follow, (body, None), common.budget, topics, text)?
         {
             (_, false) => finish_line(text, out),
             _ => return Err(Odd),
@@ -177,7 +181,7 @@ impl Lines {
         Ok(())
     }
 
-    pub fn write(
+    fn feed(
         &mut self,
         py: Python<'_>,
         exchange: &Answered<'_>,
@@ -188,19 +192,19 @@ impl Lines {
         let cell = self.line.len();
         duration(exchange.latency_ns()?, &mut self.line);
         self.end_cell(cell);
-        let LineForm {
-            facts,
+        let LinePlan {
+            common,
             gap,
             follow,
             rejected,
             followed,
             ..
-        } = &self.form;
-        let (line, tags, _) = self.apis.get(py, facts, exchange.header)?;
+        } = &self.plan;
+        let (line, tags, _) = self.apis.get(py, common, exchange.header)?;
         let text = &mut self.line;
         let about = text.len();
         if exchange.is_rejected() {
-            facts.check_flaws(true)?;
+            common.check_flaws(true)?;
             text.push_str(self.rejections.text(py, rejected, exchange)?);
             finish_line(text, out);
             return Ok(());
@@ -214,11 +218,11 @@ impl Lines {
         let (errors, is_followed) = line.get().write(
             follow,
             (exchange.request_body()?, Some(response)),
-            facts.budget,
-            &facts.topics(py, exchange.response.end_ns),
+            common.budget,
+            &common.topics(py, exchange.response.end_ns),
             text,
         )?;
-        facts.check_flaws(!errors.is_empty() || is_followed)?;
+        common.check_flaws(!errors.is_empty() || is_followed)?;
         let mut word = |word: &str| {
             if text.len() > about {
                 text.push_str(gap);
@@ -226,13 +230,24 @@ impl Lines {
             text.push_str(word);
         };
         for code in errors {
-            word(self.errors.name(py, facts, code)?);
+            word(self.errors.name(py, common, code)?);
         }
         if is_followed {
             word(followed);
         }
         finish_line(text, out);
         Ok(())
+    }
+
+    fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
+        match self.ends(known) {
+            Some(cells) => Ok(vec![Some(Constant::Text(cells))]),
+            None => self.plan.common.shared(py, known),
+        }
+    }
+
+    fn has_parts(&self) -> bool {
+        false
     }
 }
 

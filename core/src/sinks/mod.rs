@@ -1,7 +1,9 @@
-//! Exchanges -> lines, rows, columns and counts.
+//! Exchanges -> outputs. A [`Sink`](sink::Sink) makes one kind of output of the exchanges on the fast path, by the plan of its
+//! twin in kdissect/sinks; that takes what it has made, and gets the exchanges that are left.
 
 pub mod about_template;
 pub mod columns;
+pub mod conditions;
 pub mod decimal;
 pub mod quantiles;
 pub mod record_lines;
@@ -19,6 +21,8 @@ pub mod lines;
 pub mod page;
 #[cfg(feature = "python")]
 pub mod rows;
+#[cfg(feature = "python")]
+pub mod sink;
 #[cfg(feature = "python")]
 pub mod splitters;
 #[cfg(feature = "python")]

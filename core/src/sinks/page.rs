@@ -1,122 +1,77 @@
-//! Exchanges -> what is made of them, until Python takes it: lines of text, rows, or counts.
+//! Exchanges -> what a sink makes of them, until Python takes it.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::sinks::facts::{Answered, Constant, Known, Unacknowledged};
-use crate::sinks::lines::{LineForm, Lines};
-use crate::sinks::rows::{RowForm, Rows};
-use crate::sinks::tallies::{CountForm, Counts};
+use crate::sinks::sink::{Progress, Sink};
 use crate::{guarded, Odd};
 
 /// Text buffered until Python takes it.
 const PAGE_BYTES: usize = 64 * 1024;
 
-/// Built by kdissect/exchanges/lending.py.
-#[derive(FromPyObject)]
-pub enum Form {
-    Lines(LineForm),
-    Rows(RowForm),
-    Counts(CountForm),
-}
-
-/// Lines that Python has not taken yet.
+/// What Python has not taken yet.
 pub struct Page {
-    writer: Writer,
+    sink: Box<dyn Sink>,
     pub text: Vec<u8>,
-    rows: usize,
+    progress: Progress,
     /// Size of the text with which it is full.
     pub max_bytes: usize,
 }
 
-enum Writer {
-    Lines(Box<Lines>),
-    Rows(Box<Rows>),
-    Counts(Box<Counts>),
-}
-
 impl Page {
-    pub fn new(form: Form) -> Self {
+    pub fn new(sink: Box<dyn Sink>) -> Self {
         Page {
-            writer: match form {
-                Form::Lines(form) => Writer::Lines(Box::new(Lines::new(form))),
-                Form::Rows(form) => Writer::Rows(Box::new(Rows::new(form))),
-                Form::Counts(form) => Writer::Counts(Box::new(Counts::new(form))),
-            },
+            sink,
             text: Vec::new(),
-            rows: 0,
+            progress: Progress::default(),
             max_bytes: PAGE_BYTES,
         }
     }
 
-    /// Returns the lines since the last call, and their number.
-    pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-        if let Writer::Rows(rows) = &mut self.writer {
-            rows.flush(py)?;
-        }
-        self.pass_on(py, false)?;
+    /// Returns the text since the last call, and of how many exchanges it is.
+    pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Progress)> {
+        self.sink.flush(py)?;
+        self.settle(py, false)?;
         let text = PyBytes::new(py, &self.text);
         self.text.clear();
-        Ok((text, std::mem::take(&mut self.rows)))
+        Ok((text, std::mem::take(&mut self.progress)))
     }
 
-    /// Whether it consists of rows or counts, not text.
-    pub fn has_rows(&self) -> bool {
-        !matches!(self.writer, Writer::Lines(_))
+    /// See [`Sink`].
+    pub fn has_parts(&self) -> bool {
+        self.sink.has_parts()
     }
 
-    /// Called when Python takes the next exchange of a connection, or the connection leaves the core.
+    /// See [`Sink`].
     pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
-        match &mut self.writer {
-            Writer::Lines(_) => (),
-            Writer::Rows(rows) => rows.leave(info),
-            Writer::Counts(counts) => counts.leave(info),
-        }
+        self.sink.leave(info);
     }
 
-    /// Passes on the counts: of connections that left the core, or of all.
-    pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
-        match &mut self.writer {
-            Writer::Lines(_) => Ok(()),
-            Writer::Rows(rows) => rows.give_back(py),
-            Writer::Counts(counts) => counts.pass_on(py, is_last),
-        }
+    /// See [`Sink`].
+    pub fn settle(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        self.sink.settle(py, is_last)
     }
 
-    pub fn is_full(&self, py: Python<'_>) -> bool {
-        match &self.writer {
-            Writer::Rows(rows) if rows.is_full(py) => true,
-            Writer::Counts(counts) => counts.must_pass_on(),
-            _ => self.text.len() >= self.max_bytes,
-        }
+    /// Whether Python must take what is here before more is added. `max_rows`: how many it takes.
+    pub fn is_full(&self, py: Python<'_>, max_rows: usize) -> bool {
+        self.text.len() >= self.max_bytes || self.progress.rows >= max_rows || self.sink.is_full(py)
     }
 
-    /// The texts that the exchanges of a connection share.
+    /// See [`Sink`].
     pub fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
-        let facts = match &self.writer {
-            Writer::Lines(lines) => {
-                if let Some(cells) = lines.ends(known) {
-                    return Ok(vec![Some(Constant::Text(cells))]);
-                }
-                &lines.form.facts
-            }
-            Writer::Rows(rows) => rows.facts(),
-            Writer::Counts(_) => return Ok(Vec::new()),
-        };
-        facts.shared(py, known)
+        self.sink.shared(py, known)
     }
 
-    /// Adds the line of an exchange. If anything is odd, it has no effect.
+    /// Adds an exchange. If anything is odd, it has no effect.
     pub fn add(
         &mut self,
         py: Python<'_>,
         exchange: &Answered<'_>,
         shared: &[Option<Constant>],
     ) -> Result<(), Odd> {
-        self.write(|writer, text| match writer {
-            Writer::Lines(lines) => lines.write(py, exchange, shared, text),
-            Writer::Rows(rows) => rows.write(py, exchange, shared, text),
-            Writer::Counts(counts) => counts.add(py, exchange),
+        self.write(exchange.is_selected, |sink, text| {
+            sink.feed(py, exchange, shared, text)
         })
     }
 
@@ -127,19 +82,25 @@ impl Page {
         exchange: &Unacknowledged<'_>,
         shared: &[Option<Constant>],
     ) -> Result<(), Odd> {
-        self.write(|writer, text| match writer {
-            Writer::Lines(lines) => lines.write_unacknowledged(py, exchange, shared, text),
-            Writer::Rows(_) | Writer::Counts(_) => Err(Odd),
+        self.write(exchange.is_selected, |sink, text| {
+            sink.feed_unacknowledged(py, exchange, shared, text)
         })
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut Writer, &mut Vec<u8>) -> Result<(), Odd>) -> Result<(), Odd> {
+    fn write(
+        &mut self,
+        is_selected: bool,
+        write: impl FnOnce(&mut dyn Sink, &mut Vec<u8>) -> Result<(), Odd>,
+    ) -> Result<(), Odd> {
         let start = self.text.len();
-        let (writer, text) = (&mut self.writer, &mut self.text);
-        let written = guarded(|| write(writer, text));
-        match written {
-            Ok(()) => self.rows += 1,
-            Err(Odd) => self.text.truncate(start),
+        let (sink, text) = (&mut *self.sink, &mut self.text);
+        let written = guarded(|| write(sink, text));
+        if written.is_err() || !is_selected {
+            self.text.truncate(start);
+        }
+        if written.is_ok() {
+            self.progress.exchanges += 1;
+            self.progress.rows += usize::from(is_selected);
         }
         written
     }

@@ -6,11 +6,12 @@ use pyo3::prelude::*;
 use crate::exchanges::touched::Touched;
 use crate::python::row::PyRow;
 use crate::sinks::cells::{Cell, Content, RowFacts};
-use crate::sinks::connection_log::{Log, LogForm};
-use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
+use crate::sinks::connection_log::{ConnectionPlan, Log};
+use crate::sinks::facts::{Answered, Clock, CommonPlan, Constant, Errors, Known, KnownApis, Object};
 use crate::sinks::record_lines::value_json;
-use crate::sinks::splitters::{MemoryForm, Splitters};
-use crate::sinks::table_rows::{of_exchange, AliveForm, AliveMembers, Table};
+use crate::sinks::sink::Sink;
+use crate::sinks::splitters::{MemoryPlan, Splitters};
+use crate::sinks::table_rows::{of_exchange, AliveMembers, AlivePlan, Table};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
@@ -18,8 +19,8 @@ const SIZE_BYTES: usize = 4;
 const DIGITS: u32 = 6;
 
 #[derive(FromPyObject)]
-pub struct RowForm {
-    facts: Facts,
+pub struct RowPlan {
+    common: CommonPlan,
     /// The text before each column, and its content.
     columns: Vec<(String, Content)>,
     /// The text after a row.
@@ -28,15 +29,15 @@ pub struct RowForm {
     /// Where rows go instead.
     tables: Vec<Table>,
     /// Where exchanges are counted.
-    log: Option<LogForm>,
+    log: Option<ConnectionPlan>,
     /// Where members of groups are noted that are alive.
-    alive: Option<AliveForm>,
+    alive: Option<AlivePlan>,
     /// Function: interface of a packet -> name of its capture.
     capture: Object,
     /// Function: connection, API key, time of a response, names of errors -> those that are expected.
     expected: Object,
     /// What connections remember, to split latencies.
-    memory: Option<MemoryForm>,
+    memory: Option<MemoryPlan>,
 }
 
 impl<'py> FromPyObject<'_, 'py> for Content {
@@ -49,7 +50,7 @@ impl<'py> FromPyObject<'_, 'py> for Content {
 
 /// Writes rows.
 pub struct Rows {
-    form: RowForm,
+    plan: RowPlan,
     apis: KnownApis<PyRow>,
     capture: Option<(Object, String)>,
     clock: Clock,
@@ -66,20 +67,20 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn new(mut form: RowForm) -> Self {
-        let log = form.log.take().map(Log::new);
-        let alive = form.alive.take().map(AliveMembers::new);
-        let memory = form.memory.take();
+    pub fn new(mut plan: RowPlan) -> Self {
+        let log = plan.log.take().map(Log::new);
+        let alive = plan.alive.take().map(AliveMembers::new);
+        let memory = plan.memory.take();
         let contents = || {
-            let written = form.columns.iter().map(|(_, content)| content);
-            written.chain(form.tables.iter().flat_map(Table::contents))
+            let written = plan.columns.iter().map(|(_, content)| content);
+            written.chain(plan.tables.iter().flat_map(Table::contents))
         };
         let has = |content| contents().any(|each| *each == content);
         let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::LongPoll);
         Rows {
             has_body: [has(Content::Request), has(Content::Response)],
             splitters: memory.filter(|_| contents().any(of_parts)).map(Splitters::new),
-            form,
+            plan,
             apis: KnownApis::default(),
             capture: None,
             clock: Clock::default(),
@@ -90,72 +91,45 @@ impl Rows {
             alive,
         }
     }
+}
 
-    /// See [`Page::leave`](crate::sinks::page::Page::leave).
-    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
-        if let Some(splitters) = &mut self.splitters {
-            splitters.leave(info);
-        }
-    }
-
-    /// Gives back what splits the latencies of connections that are no longer here.
-    pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
-        let splitters = self.splitters.as_mut();
-        splitters.map_or(Ok(()), |splitters| splitters.give_back(py))
-    }
-
-    /// Passes on the counts.
-    pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.log.as_mut().map_or(Ok(()), |log| log.flush(py))?;
-        self.alive.as_mut().map_or(Ok(()), |alive| alive.flush(py))
-    }
-
-    pub fn facts(&self) -> &Facts {
-        &self.form.facts
-    }
-
-    /// Whether Python must take the rows before more are added, or `give_back` must be called.
-    pub fn is_full(&self, py: Python<'_>) -> bool {
-        let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
-        must_give_back || self.form.tables.iter().any(|table| table.is_full(py))
-    }
-
-    pub fn write(
+impl Sink for Rows {
+    fn feed(
         &mut self,
         py: Python<'_>,
         exchange: &Answered<'_>,
         shared: &[Option<Constant>],
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        let form = &self.form;
-        let facts = &form.facts;
-        let (row, tags, of_api) = self.apis.get(py, facts, exchange.header)?;
+        let plan = &self.plan;
+        let common = &plan.common;
+        let (row, tags, of_api) = self.apis.get(py, common, exchange.header)?;
         let all @ PyRow { row, is_fetch } = row.get();
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
             Some(exchange.response_body(tags.as_bytes(py))?),
-            facts.budget,
+            common.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
         if decoded.has_unknown || decoded.is_followed || throttle_time_ms.is_some_and(|number| number != 0) {
             return Err(Odd);
         }
-        facts.check_flaws(!decoded.errors.is_empty())?;
-        if !form.tables.is_empty() && *is_fetch && row.is_replication(&decoded) {
+        common.check_flaws(!decoded.errors.is_empty())?;
+        if !plan.tables.is_empty() && *is_fetch && row.is_replication(&decoded) {
             return Err(Odd);
         }
-        let topics = &facts.topics(py, response.end_ns);
+        let topics = &common.topics(py, response.end_ns);
         let mut errors = Vec::new();
         for code in &decoded.errors {
-            errors.push(self.errors.name(py, facts, *code)?.to_owned());
+            errors.push(self.errors.name(py, common, *code)?.to_owned());
         }
         if self
             .capture
             .as_ref()
             .is_none_or(|known| !known.0.is(exchange.interface))
         {
-            let cell = form
+            let cell = plan
                 .capture
                 .bind(py)
                 .call1((exchange.interface,))
@@ -165,14 +139,14 @@ impl Rows {
         }
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
         self.time.clear();
-        if form.tables.is_empty() {
+        if plan.tables.is_empty() {
             self.clock
-                .write(py, facts, request.end_ns, DIGITS, &mut self.time)?;
+                .write(py, common, request.end_ns, DIGITS, &mut self.time)?;
         }
         let values = [&decoded.request, &decoded.response];
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
             body.clear();
-            if is_written {
+            if is_written && exchange.is_selected {
                 value_json(&row.keys, value, body)?;
             }
         }
@@ -197,7 +171,7 @@ impl Rows {
             bodies: self.bodies.each_ref().map(Vec::as_slice),
         };
         let partitions = match &row.partitions {
-            Some(plans) if form.tables.iter().any(Table::has_partitions) => {
+            Some(plans) if plan.tables.iter().any(Table::has_partitions) => {
                 Touched::of(plans, &decoded, topics)?
             }
             _ => Vec::new(),
@@ -207,14 +181,14 @@ impl Rows {
         if !found.errors.is_empty() {
             let info = exchange.known.info(py).map_err(|_| Odd)?;
             let arguments = (info, api_key, response.end_ns, &found.errors);
-            let names = form.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
+            let names = plan.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
             found.expected_errors = names.extract().map_err(|_| Odd)?;
         }
         let mut splitter = None;
         if let Some(splitters) = &mut self.splitters {
             let info = exchange.known.info(py).map_err(|_| Odd)?;
-            let (of_connection, form) = splitters.get(py, &info)?;
-            let (parts, noted) = of_connection.split(form, exchange, all, &decoded)?;
+            let (of_connection, plan) = splitters.get(py, &info)?;
+            let (parts, noted) = of_connection.split(plan, exchange, all, &decoded)?;
             found.parts = parts.all();
             splitter = Some((of_connection, noted));
         }
@@ -223,11 +197,11 @@ impl Rows {
             None => None,
         };
         let info = exchange.known.info(py).map_err(|_| Odd)?.unbind();
-        let marks: Vec<_> = form.tables.iter().map(|table| table.mark(py)).collect();
-        let mut error_name = |code| Ok(self.errors.name(py, facts, code)?.to_owned());
-        for table in &form.tables {
+        let marks: Vec<_> = plan.tables.iter().map(|table| table.mark(py)).collect();
+        let mut error_name = |code| Ok(self.errors.name(py, common, code)?.to_owned());
+        for table in &plan.tables {
             if let Err(odd) = table.add(py, row, &decoded, &found, &partitions, &mut error_name) {
-                let tables = form.tables.iter().zip(&marks);
+                let tables = plan.tables.iter().zip(&marks);
                 tables.for_each(|(table, mark)| table.restore(py, *mark));
                 return Err(odd);
             }
@@ -236,7 +210,7 @@ impl Rows {
         if let Some((splitter, noted)) = splitter {
             splitter.note(all, &noted, response.end_ns);
         }
-        for table in &form.tables {
+        for table in &plan.tables {
             table.add_exchange(py, &found)?;
         }
         if let (Some(alive), Some(member)) = (&mut self.alive, member) {
@@ -246,16 +220,44 @@ impl Rows {
             let bytes = [request, response].map(|frame| (SIZE_BYTES + frame.data.len()) as u64);
             log.add(py, exchange, found.client_id, bytes)?;
         }
-        for (before, content) in &form.columns {
+        if !exchange.is_selected {
+            return Ok(());
+        }
+        for (before, content) in &plan.columns {
             out.extend_from_slice(before.as_bytes());
-            let mut cell = if form.is_csv {
+            let mut cell = if plan.is_csv {
                 Cell::Csv(out)
             } else {
                 Cell::Json(out)
             };
             found.write(*content, &mut cell)?;
         }
-        out.extend_from_slice(form.end.as_bytes());
+        out.extend_from_slice(plan.end.as_bytes());
         Ok(())
+    }
+
+    fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
+        self.plan.common.shared(py, known)
+    }
+
+    fn is_full(&self, py: Python<'_>) -> bool {
+        let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
+        must_give_back || self.plan.tables.iter().any(|table| table.is_full(py))
+    }
+
+    fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.log.as_mut().map_or(Ok(()), |log| log.flush(py))?;
+        self.alive.as_mut().map_or(Ok(()), |alive| alive.flush(py))
+    }
+
+    fn leave(&mut self, info: &Bound<'_, PyAny>) {
+        if let Some(splitters) = &mut self.splitters {
+            splitters.leave(info);
+        }
+    }
+
+    fn settle(&mut self, py: Python<'_>, _is_last: bool) -> PyResult<()> {
+        let splitters = self.splitters.as_mut();
+        splitters.map_or(Ok(()), |splitters| splitters.give_back(py))
     }
 }

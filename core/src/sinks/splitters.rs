@@ -17,9 +17,9 @@ use crate::Odd;
 /// Exchanges after which the watermarks of all connections are counted.
 const COUNTED_EVERY: u64 = 1024;
 
-/// `MemoryForm` of kdissect/exchanges/memory.py.
+/// `MemoryPlan` of kdissect/exchanges/memory.py.
 #[derive(FromPyObject)]
-pub struct MemoryForm {
+pub struct MemoryPlan {
     lend: Object,
     restore: Object,
     max_watermarks: usize,
@@ -40,8 +40,8 @@ pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
 
 impl Splitter {
     /// `info`: what the exchanges of the connection share.
-    pub fn new(py: Python<'_>, form: &MemoryForm, info: Object) -> Result<Self, Odd> {
-        let state = form.lend.bind(py).call1((&info,)).map_err(|_| Odd)?;
+    pub fn new(py: Python<'_>, plan: &MemoryPlan, info: Object) -> Result<Self, Odd> {
+        let state = plan.lend.bind(py).call1((&info,)).map_err(|_| Odd)?;
         let state: MemoryState = state.extract().map_err(|_| Odd)?;
         Ok(Splitter {
             info,
@@ -64,7 +64,7 @@ impl Splitter {
     /// The parts of the next latency. Nothing changes before `note`.
     pub fn split<'b, 'a>(
         &self,
-        form: &MemoryForm,
+        plan: &MemoryPlan,
         exchange: &Answered<'_>,
         row: &PyRow,
         decoded: &'b Decoded<'a>,
@@ -77,7 +77,7 @@ impl Splitter {
                 let each = names.fetched(&decoded.response)?;
                 let is_replica = row.row.is_replication(decoded);
                 let watermarks = self.memory.watermarks.as_ref().ok_or(Odd)?;
-                if api_key == FETCH && !watermarks.has_room(&each, form.max_watermarks) {
+                if api_key == FETCH && !watermarks.has_room(&each, plan.max_watermarks) {
                     return Err(Odd);
                 }
                 let waited = names.waited(decoded, &each, is_replica, watermarks)?;
@@ -106,10 +106,10 @@ impl Splitter {
     }
 
     /// Gives back what Python needs to split the next one.
-    pub fn give_back(self, py: Python<'_>, form: &MemoryForm) -> PyResult<Object> {
+    pub fn give_back(self, py: Python<'_>, plan: &MemoryPlan) -> PyResult<Object> {
         if self.is_used {
             let state = MemoryState::of(self.memory);
-            form.restore.bind(py).call1((&self.info, state))?;
+            plan.restore.bind(py).call1((&self.info, state))?;
         }
         Ok(self.info)
     }
@@ -117,7 +117,7 @@ impl Splitter {
 
 /// Those of all connections.
 pub struct Splitters {
-    form: MemoryForm,
+    plan: MemoryPlan,
     /// By the address of what the exchanges of a connection share.
     splitters: HashMap<usize, Splitter>,
     /// Those of connections that are no longer here.
@@ -127,9 +127,9 @@ pub struct Splitters {
 }
 
 impl Splitters {
-    pub fn new(form: MemoryForm) -> Self {
+    pub fn new(plan: MemoryPlan) -> Self {
         Splitters {
-            form,
+            plan,
             splitters: HashMap::new(),
             left: Vec::new(),
             uses: 0,
@@ -140,7 +140,7 @@ impl Splitters {
         &mut self,
         py: Python<'_>,
         info: &Bound<'_, PyAny>,
-    ) -> Result<(&mut Splitter, &MemoryForm), Odd> {
+    ) -> Result<(&mut Splitter, &MemoryPlan), Odd> {
         self.uses += 1;
         if self.uses % COUNTED_EVERY == 0 && self.has_too_many() {
             self.left
@@ -150,15 +150,15 @@ impl Splitters {
         }
         let splitter = match self.splitters.entry(info.as_ptr() as usize) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(Splitter::new(py, &self.form, info.clone().unbind())?),
+            Entry::Vacant(free) => free.insert(Splitter::new(py, &self.plan, info.clone().unbind())?),
         };
         splitter.last_use = self.uses;
-        Ok((splitter, &self.form))
+        Ok((splitter, &self.plan))
     }
 
     fn has_too_many(&self) -> bool {
         let known: usize = self.splitters.values().map(Splitter::watermarks_known).sum();
-        known > self.form.max_total_watermarks
+        known > self.plan.max_total_watermarks
     }
 
     /// Python takes the next exchange of a connection, or it is no longer here.
@@ -173,6 +173,6 @@ impl Splitters {
 
     pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut left = self.left.drain(..);
-        left.try_for_each(|splitter| splitter.give_back(py, &self.form).map(|_| ()))
+        left.try_for_each(|splitter| splitter.give_back(py, &self.plan).map(|_| ()))
     }
 }

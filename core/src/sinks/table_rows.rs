@@ -84,8 +84,8 @@ type TableForm<'py> = (String, Vec<(String, usize)>, Py<PyColumns>, (usize, usiz
 impl<'py> FromPyObject<'_, 'py> for Table {
     type Error = PyErr;
 
-    fn extract(form: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let (name, contents, columns, (max_rows, max_bytes)): TableForm<'py> = form.extract()?;
+    fn extract(plan: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let (name, contents, columns, (max_rows, max_bytes)): TableForm<'py> = plan.extract()?;
         let each = contents.iter();
         let contents = match name.as_str() {
             "exchanges" => Contents::Exchanges(each.map(of_exchange).collect::<PyResult<_>>()?),
@@ -320,7 +320,7 @@ impl PartitionRow<'_> {
 }
 
 #[derive(FromPyObject)]
-pub struct AliveForm {
+pub struct AlivePlan {
     /// Called with what the connection shares, the group, the member, and the time.
     take: Object,
     /// Where requests have the member ID; see [`Row::fields`].
@@ -329,15 +329,15 @@ pub struct AliveForm {
 
 /// When brokers last accepted a request of each member of a group, since the caller last took it.
 pub struct AliveMembers {
-    form: AliveForm,
+    plan: AlivePlan,
     /// By the address of the object that the exchanges of a connection share, group and member.
     members: HashMap<(usize, String, String), (Object, i64)>,
 }
 
 impl AliveMembers {
-    pub fn new(form: AliveForm) -> Self {
+    pub fn new(plan: AlivePlan) -> Self {
         AliveMembers {
-            form,
+            plan,
             members: HashMap::new(),
         }
     }
@@ -356,7 +356,7 @@ impl AliveMembers {
             GroupEvents::Others => return Err(Odd),
             _ => {}
         }
-        let names = row.fields.get(self.form.member).ok_or(Odd)?;
+        let names = row.fields.get(self.plan.member).ok_or(Odd)?;
         let member = text_in(names, &decoded.request);
         Ok(found.group_id.filter(|group| !group.is_empty()).zip(member))
     }
@@ -373,7 +373,7 @@ impl AliveMembers {
             .drain()
             .try_for_each(|((_, group, member), (info, last_ns))| {
                 let arguments = (info, group, member, last_ns);
-                self.form.take.bind(py).call1(arguments).map(|_| ())
+                self.plan.take.bind(py).call1(arguments).map(|_| ())
             })
     }
 }

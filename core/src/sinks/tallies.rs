@@ -18,11 +18,12 @@ use crate::exchanges::usage::{
 };
 use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
 use crate::python::row::PyRow;
-use crate::sinks::connection_log::{Counted, LogForm};
-use crate::sinks::facts::{Answered, Facts, KnownApis, Object};
+use crate::sinks::connection_log::{ConnectionPlan, Counted};
+use crate::sinks::facts::{Answered, CommonPlan, Constant, KnownApis, Object};
 use crate::sinks::quantiles::{self, Quantiles};
 use crate::sinks::samples::Samples;
-use crate::sinks::splitters::{MemoryForm, Splitter};
+use crate::sinks::sink::Sink;
+use crate::sinks::splitters::{MemoryPlan, Splitter};
 use crate::Odd;
 
 const PRODUCE: i16 = 0;
@@ -43,19 +44,19 @@ const MAX_HELD: usize = 8192;
 const PIECES: i64 = 60;
 
 #[derive(FromPyObject)]
-pub struct CountForm {
-    facts: Facts,
-    log: LogForm,
+pub struct TallyPlan {
+    common: CommonPlan,
+    log: ConnectionPlan,
     /// Takes a group.
     take: Object,
-    memory: MemoryForm,
+    memory: MemoryPlan,
     /// Of so many exchanges with the longest service times Python needs more.
     slowest: usize,
 }
 
-/// Counts exchanges.
-pub struct Counts {
-    form: CountForm,
+/// Counts exchanges that are alike together.
+pub struct Tallies {
+    plan: TallyPlan,
     apis: KnownApis<PyRow>,
     /// By the address of what their exchanges share.
     connections: HashMap<usize, CountedConnection>,
@@ -110,6 +111,31 @@ struct TallyKey {
     reader: Fetcher,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
+}
+
+impl TallyKey {
+    fn of(
+        exchange: &Answered<'_>,
+        parts: &Parts,
+        found: &CountedContent<'_, '_>,
+        member: Option<Member>,
+    ) -> Self {
+        TallyKey {
+            api_key: exchange.header.api_key,
+            api_version: exchange.header.api_version,
+            client_id: exchange.header.raw_client_id(exchange.request).map(Box::from),
+            is_measured: matches!(parts.rest, Rest::Service(_)),
+            acks: match found {
+                CountedContent::Produce(acks, _) => *acks,
+                _ => 0,
+            },
+            reader: match found {
+                CountedContent::Fetch(fetch) => fetch.reader,
+                _ => Fetcher::default(),
+            },
+            member,
+        }
+    }
 }
 
 type Member = (String, Option<String>, Option<String>, Option<i64>);
@@ -229,10 +255,10 @@ impl Fetch<'_, '_> {
     }
 }
 
-impl Counts {
-    pub fn new(form: CountForm) -> Self {
-        Counts {
-            form,
+impl Tallies {
+    pub fn new(plan: TallyPlan) -> Self {
+        Tallies {
+            plan,
             apis: KnownApis::default(),
             connections: HashMap::new(),
             left: Vec::new(),
@@ -245,33 +271,35 @@ impl Counts {
         }
     }
 
-    /// Whether counts must be passed on before more are added.
-    pub fn must_pass_on(&self) -> bool {
-        !self.left.is_empty() || self.is_full()
-    }
-
-    /// The same for those of all connections.
-    fn is_full(&self) -> bool {
+    /// Whether there are enough of all connections.
+    fn are_enough(&self) -> bool {
         self.is_due || self.exchanges >= MAX_EXCHANGES || self.held >= MAX_HELD
     }
+}
 
-    /// Counts an exchange. If anything is odd, that has no effect.
-    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
-        let form = &self.form;
-        let (row, tags, _) = self.apis.get(py, &form.facts, exchange.header)?;
+impl Sink for Tallies {
+    fn feed(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        _shared: &[Option<Constant>],
+        _out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let plan = &self.plan;
+        let (row, tags, _) = self.apis.get(py, &plan.common, exchange.header)?;
         let all = row.get();
         let row = &all.row;
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
             Some(exchange.response_body(tags.as_bytes(py))?),
-            form.facts.budget,
+            plan.common.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
         if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
             return Err(Odd);
         }
-        let names = form.facts.topics(py, response.end_ns);
+        let names = plan.common.topics(py, response.end_ns);
         let touched = match &row.partitions {
             Some(plans) => Touched::of(plans, &decoded, &names)?,
             None => Vec::new(),
@@ -291,81 +319,51 @@ impl Counts {
         let place = info.as_ptr() as usize;
         let connection = match self.connections.entry(place) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(CountedConnection::new(py, form, exchange, info.unbind())?),
+            Entry::Vacant(free) => free.insert(CountedConnection::new(py, plan, exchange, info.unbind())?),
         };
         let known = connection.splitter.known();
-        if let CountedContent::Fetch(fetch) = &found {
+        if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
         }
-        let (parts, noted) = connection.splitter.split(&form.memory, exchange, all, &decoded)?;
+        let (parts, noted) = connection.splitter.split(&plan.memory, exchange, all, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let key = TallyKey {
-            api_key: exchange.header.api_key,
-            api_version: exchange.header.api_version,
-            client_id: client_id.map(Box::from),
-            is_measured: matches!(parts.rest, Rest::Service(_)),
-            acks: match found {
-                CountedContent::Produce(acks, _) => acks,
-                _ => 0,
-            },
-            reader: match &found {
-                CountedContent::Fetch(fetch) => fetch.reader,
-                _ => Fetcher::default(),
-            },
-            member: match found {
-                CountedContent::Heartbeat | CountedContent::Commit(_) => {
-                    Some(member(&decoded, &row.counted)?)
+        let mut group = None;
+        if exchange.is_selected {
+            let key = TallyKey::of(exchange, &parts, &found, member(&found, &decoded, &row.counted)?);
+            if let (Rest::Service(us), 1..) = (parts.rest, plan.slowest) {
+                let is_slow = self.slowest.len() < plan.slowest
+                    || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
+                if is_slow {
+                    self.slowest.push(Reverse(us));
+                    if self.slowest.len() > plan.slowest {
+                        self.slowest.pop();
+                    }
+                    return Err(Odd);
                 }
-                _ => None,
-            },
-        };
-        if let (Rest::Service(us), 1..) = (parts.rest, form.slowest) {
-            let is_slow =
-                self.slowest.len() < form.slowest || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
-            if is_slow {
-                self.slowest.push(Reverse(us));
-                if self.slowest.len() > form.slowest {
-                    self.slowest.pop();
-                }
+            }
+            let (place, is_new) = connection.group(py, key, exchange, &found);
+            self.held += usize::from(is_new);
+            if !connection
+                .groups
+                .get(place)
+                .is_some_and(|group| group.fits(&found))
+            {
                 return Err(Odd);
             }
-        }
-        let group = match connection
-            .groups
-            .iter()
-            .position(|group| group.is_of(&key, exchange))
-        {
-            Some(place) => place,
-            None => {
-                let identity = exchange
-                    .known
-                    .identity()
-                    .each_ref()
-                    .map(|each| each.clone_ref(py));
-                connection.groups.push(Group::new(key, identity, &found));
-                connection.held += 1;
-                self.held += 1;
-                connection.groups.len() - 1
-            }
-        };
-        let group = connection.groups.get_mut(group).ok_or(Odd)?;
-        if !group.fits(&found) {
-            return Err(Odd);
+            group = Some(place);
         }
         // From here on nothing is odd.
         connection.splitter.note(all, &noted, response.end_ns);
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
-        connection.log.add(py, exchange, client_text, bytes, &form.log);
+        connection.log.add(py, exchange, client_text, bytes, &plan.log);
         connection.log.place = self.added;
         self.added += 1;
-        let mut more = group.add(
-            exchange,
-            &parts,
-            bytes,
-            &found,
-            &mut connection.splitter.memory.sessions,
-        );
+        let sessions = &mut connection.splitter.memory.sessions;
+        let mut more = match group.and_then(|place| connection.groups.get_mut(place)) {
+            Some(group) => group.add(exchange, &parts, bytes, &found, sessions),
+            None => 0,
+        };
         let now_known = connection.splitter.known();
         more += now_known.saturating_sub(known);
         connection.held += more;
@@ -375,16 +373,19 @@ impl Counts {
         Ok(())
     }
 
-    /// Python takes the next exchange of a connection, or it is no longer here.
-    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+    fn is_full(&self, _py: Python<'_>) -> bool {
+        !self.left.is_empty() || self.are_enough()
+    }
+
+    fn leave(&mut self, info: &Bound<'_, PyAny>) {
         if let Some(connection) = self.connections.remove(&(info.as_ptr() as usize)) {
             self.left.push(connection);
         }
     }
 
     /// Passes on the counts of connections that are no longer here, and of all others if there are enough.
-    pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
-        if is_last || self.is_full() {
+    fn settle(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        if is_last || self.are_enough() {
             let start = self.left.len();
             self.left
                 .extend(self.connections.drain().map(|(_, connection)| connection));
@@ -395,7 +396,7 @@ impl Counts {
         }
         for connection in std::mem::take(&mut self.left) {
             self.held = self.held.saturating_sub(connection.held);
-            connection.pass_on(py, &self.form)?;
+            connection.pass_on(py, &self.plan)?;
         }
         Ok(())
     }
@@ -484,8 +485,15 @@ fn found<'b, 'a>(
     })
 }
 
-/// The member that a request names.
-fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
+/// The member that a request names, if what is counted of it depends on that.
+fn member(
+    found: &CountedContent<'_, '_>,
+    decoded: &Decoded<'_>,
+    fields: &Fields,
+) -> Result<Option<Member>, Odd> {
+    if !matches!(found, CountedContent::Heartbeat | CountedContent::Commit(_)) {
+        return Ok(None);
+    }
     let text = |name| match decoded.request.get(name) {
         Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
         Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
@@ -497,22 +505,41 @@ fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
         None => fields.generation_id,
     };
     let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
-    Ok((
+    Ok(Some((
         text(fields.group_id)?.ok_or(Odd)?,
         text(fields.member_id)?,
         text(fields.group_instance_id)?,
         generation,
-    ))
+    )))
 }
 
 impl CountedConnection {
-    fn new(py: Python<'_>, form: &CountForm, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
+    fn new(py: Python<'_>, plan: &TallyPlan, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
         Ok(CountedConnection {
             log: Counted::new(py, info.clone_ref(py), exchange),
-            splitter: Splitter::new(py, &form.memory, info)?,
+            splitter: Splitter::new(py, &plan.memory, info)?,
             held: 0,
             groups: Vec::new(),
         })
+    }
+
+    /// The place of the group of an exchange, and whether it is new.
+    fn group(
+        &mut self,
+        py: Python<'_>,
+        key: TallyKey,
+        exchange: &Answered<'_>,
+        found: &CountedContent<'_, '_>,
+    ) -> (usize, bool) {
+        let is_known = |group: &Group| group.is_of(&key, exchange);
+        if let Some(place) = self.groups.iter().position(is_known) {
+            return (place, false);
+        }
+        let identity = exchange.known.identity().each_ref();
+        let identity = identity.map(|each| each.clone_ref(py));
+        self.groups.push(Group::new(key, identity, found));
+        self.held += 1;
+        (self.groups.len() - 1, true)
     }
 
     /// Takes over the sessions that a Fetch continues. One that requests an offset again is odd.
@@ -529,16 +556,16 @@ impl CountedConnection {
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
-    fn pass_on(mut self, py: Python<'_>, form: &CountForm) -> PyResult<()> {
+    fn pass_on(mut self, py: Python<'_>, plan: &TallyPlan) -> PyResult<()> {
         self.groups.sort_by_key(|group| group.last);
-        if self.groups.is_empty() {
+        if self.log.exchanges == 0 {
             return Ok(());
         }
-        let info = self.splitter.give_back(py, &form.memory)?;
+        let info = self.splitter.give_back(py, &plan.memory)?;
         for group in self.groups {
-            group.pass_on(py, form, &info)?;
+            group.pass_on(py, plan, &info)?;
         }
-        self.log.pass_on(py, &form.log)
+        self.log.pass_on(py, &plan.log)
     }
 }
 
@@ -735,7 +762,7 @@ impl Group {
     }
 
     /// Passes on: what the exchanges have in common; their counts; and those of their API.
-    fn pass_on(self, py: Python<'_>, form: &CountForm, info: &Object) -> PyResult<()> {
+    fn pass_on(self, py: Python<'_>, plan: &TallyPlan, info: &Object) -> PyResult<()> {
         let TallyKey {
             api_key,
             api_version,
@@ -751,7 +778,7 @@ impl Group {
         let [service_us, wait_us, queued_us, total_us] =
             [self.service_us, self.wait_us, self.queued_us, self.total_us].map(Quantiles::counted);
         let latencies = (service_us, wait_us, self.unknown, queued_us, total_us);
-        let (take, counted) = (form.take.bind(py), (common, times, latencies));
+        let (take, counted) = (plan.take.bind(py), (common, times, latencies));
         match self.detail {
             Detail::Writes(topics, producers) => {
                 let topics: Vec<_> = topics.into_iter().map(written_topic).collect();

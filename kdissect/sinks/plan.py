@@ -1,0 +1,253 @@
+"""What the native core does for a sink, as data that it gets once, before the first packet. Holds nothing.
+
+    Plan         of a sink: whether the core finishes exchanges, and which
+    CorePlan     what the core gets (core/src/python/plan.rs): what it makes, and of which exchanges
+      LinePlan   lines of text
+      RowPlan    rows of JSON and CSV, and of tables
+      TallyPlan  counts
+
+Whatever the core cannot decide by its plan, it leaves: such exchanges are fed to the sink. It reads the
+attributes by name. The functions in a plan, and why each needs Python, are listed in ``_core.pyi``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.exchanges.latency import Splitters
+    from kdissect.exchanges.memory import MemoryPlan
+    from kdissect.kafka.internal.payloads import GroupProtocols
+    from kdissect.limits import Limits
+    from kdissect.model import ConnectionInfo, Exchange, Interface
+
+    Identity = tuple[str | None, str | None, str | None, str | None]
+
+MAX_INT64 = (1 << 63) - 1
+
+
+class TopicIdNames(Protocol):
+    """Names of topic IDs."""
+
+    def name(self, topic_id: str, completed_ns: int) -> str | None:
+        """The name in an exchange that was completed then; None if it is not known."""
+
+    def learn(self, topic_id: str, name: str) -> None:
+        """Keep a name. An exception: Python must take the exchange that reveals it."""
+
+
+class PlanContext(NamedTuple):
+    """What an output depends on besides its exchanges.
+
+    Attributes:
+        names: of topics.
+        limits: to respect.
+        protocols: of groups.
+        splitters: of latencies.
+    """
+
+    names: TopicIdNames
+    limits: Limits
+    protocols: GroupProtocols
+    splitters: Splitters
+
+
+class CommonPlan(NamedTuple):
+    """What the core must know to finish exchanges.
+
+    Attributes:
+        shared: from what the exchanges of a connection share, and software name and version, principal and
+            SASL mechanism of its client, to the texts that they share, in a table the values.
+        api: from API key and version to the core's ``Line`` or ``Row``, the bytes expected after the
+            correlation ID of a response, and the texts that such exchanges share. None: they are left to
+            Python.
+        error: from an error code to its name.
+        topic_name: from a topic ID, and when an exchange was completed, to its name; None if it is not known.
+        learn_name: takes the ID of a topic and its name.
+        around: from a second since 1970 to the texts before and after the decimal point and its digits.
+        budget: memory for the bodies of an exchange.
+        leaves_flaws: whether exchanges with errors in the response, or anomalies, are left to Python.
+    """
+
+    shared: Callable[[ConnectionInfo, Identity], list[Any]]
+    api: Callable[[int, int], tuple[Any, bytes, list[Any]] | None]
+    error: Callable[[int], str]
+    topic_name: Callable[[str, int], str | None]
+    learn_name: Callable[[str, str], None]
+    around: Callable[[int], tuple[str, str]]
+    budget: int
+    leaves_flaws: bool = False
+
+
+class LinePlan(NamedTuple):
+    """What the core must know to write lines of text.
+
+    Attributes:
+        common: of all plans.
+        digits: after the decimal point of a time.
+        gap: between columns.
+        width: of the latency.
+        client: from a client ID to its cell.
+        follow: takes a connection and the arguments of ``GroupProtocols.follow``, and returns what that does.
+        rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
+            both messages, to what stands after the latency. It depends on nothing else.
+        unacknowledged: what stands for the latency of unacknowledged requests.
+        followed: what stands after the errors if bytes follow a body.
+        ends: width of both ends. None: ``shared`` writes them.
+    """
+
+    common: CommonPlan
+    digits: int
+    gap: str
+    width: int
+    client: Callable[[str], str]
+    follow: Callable[..., bool]
+    rejected: Callable[[int, bytes, bytes], str]
+    unacknowledged: str
+    followed: str
+    ends: int | None
+
+
+class ConnectionPlan(NamedTuple):
+    """What the core must know to count exchanges by connection.
+
+    Attributes:
+        take: takes some exchanges of a connection: what they share; the interface of the first; software
+            name and version, principal and SASL mechanism of the client; the first client ID; their number;
+            whether any is selected; bytes of requests and responses; start of the first and end of the last;
+            begin and end of the latency of the last one whose API is not among ``waiting``; keys of the APIs
+            that are. It is called before the sink takes what was made of them.
+        waiting: keys of APIs.
+    """
+
+    take: Callable[..., None]
+    waiting: list[int]
+
+
+class AlivePlan(NamedTuple):
+    """What the core must know to note when brokers accepted requests of members of groups.
+
+    Attributes:
+        take: takes what the exchanges of a connection share, group ID, member ID, and the time of the last
+            response.
+        member: which of the fields for other tables has the member ID.
+    """
+
+    take: Callable[[ConnectionInfo, str, str, int], object]
+    member: int
+
+
+class RowPlan(NamedTuple):
+    """What the core must know to write JSON lines or CSV, or to fill a table.
+
+    Attributes:
+        common: of all plans.
+        columns: the text before each column; what is in it, and which of several such
+            (core/src/sinks/rows.rs).
+        end: the text after them.
+        is_csv: how values are written.
+        tables: where rows are added instead: name of each table; its columns by what is in them, and which of
+            several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
+            it is full.
+        log: what counts the exchanges besides, if anything does.
+        alive: what takes the members of groups that are alive, if anything does.
+        capture: from the interface of a packet to the name of its capture.
+        expected: from a connection, an API key, the time of a response, and the names of errors to the names
+            of those that are expected.
+        memory: how to get what connections remember, to split latencies.
+    """
+
+    common: CommonPlan
+    columns: list[tuple[str, tuple[str, int]]]
+    end: str
+    is_csv: bool
+    tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
+    log: ConnectionPlan | None
+    alive: AlivePlan | None
+    capture: Callable[[Interface], str]
+    expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
+    memory: MemoryPlan
+
+
+class TallyPlan(NamedTuple):
+    """What the core must know to count exchanges.
+
+    Attributes:
+        common: of all plans; their texts are not needed. ``api`` has those that can be counted.
+        log: how they are counted by connection.
+        take: takes counts of exchanges that are alike, see ``stats.usual``.
+        memory: how to get what connections remember.
+        slowest: of so many exchanges with the longest service times more is needed than their counts.
+    """
+
+    common: CommonPlan
+    log: ConnectionPlan
+    take: Callable[[Any, Any], object]
+    memory: MemoryPlan
+    slowest: int
+
+
+OutputPlan: TypeAlias = LinePlan | RowPlan | TallyPlan
+"""What the core makes."""
+
+
+class Conditions(NamedTuple):
+    """Which exchanges are selected, if no more than this decides it.
+
+    Attributes:
+        kinds: whether answered exchanges match, and unacknowledged ones. All others are left.
+        times_ns: from when until before when the request ended.
+        slower_than_ns: of the latency; None: any matches, and exchanges without one.
+        bigger_than_bytes: of one of the frames, with its size; None: any.
+        may_match: from what the exchanges of a connection share, API key, API version and client ID to
+            whether such exchanges match all other criteria. Called at least once for each client of a
+            connection, whether or not its exchanges match the numbers above.
+        note_times: takes when the first and last request ended that are outside ``times_ns``, if any is, and
+            whether any is inside. Called at the end. None: there is no range of times.
+    """
+
+    kinds: tuple[bool, bool]
+    times_ns: tuple[int, int]
+    slower_than_ns: int | None
+    bigger_than_bytes: int | None
+    may_match: Callable[[ConnectionInfo, int, int, str | None], bool]
+    note_times: Callable[[tuple[int, int] | None, bool], None] | None
+
+
+class CorePlan(NamedTuple):
+    """What the core gets.
+
+    Attributes:
+        output: what it makes.
+        conditions: of which exchanges; None: of all.
+    """
+
+    output: OutputPlan
+    conditions: Conditions | None
+
+
+Describe: TypeAlias = "Callable[[Exchange, PlanContext], bool]"
+"""Sets ``text`` and ``errors`` of an exchange that is not decoded, unless something in it is unusual. Returns
+whether it did."""
+
+
+class Plan(NamedTuple):
+    """What the core does for a sink, settled before the first packet. The exchanges that it leaves are fed.
+
+    Attributes:
+        output: from the context to what the core must know to finish exchanges. None: it finishes none.
+        describe: describes exchanges that are fed. None: all of them are decoded.
+        conditions: returns which exchanges are selected, once the first packet is known. None: all are.
+    """
+
+    output: Callable[[PlanContext], OutputPlan] | None = None
+    describe: Describe | None = None
+    conditions: Callable[[], Conditions] | None = None
+
+    def of_core(self, context: PlanContext) -> CorePlan | None:
+        """What the core gets; None: it finishes no exchanges."""
+        if self.output is None:
+            return None
+        return CorePlan(self.output(context), None if self.conditions is None else self.conditions())

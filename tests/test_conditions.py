@@ -1,0 +1,146 @@
+"""Filters and ``-c`` that the native core applies select the exchanges that Python selects, and stop where it
+stops. All ways to run a command are compared in tests/ways; here is what the core does of each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.pipeline import Dissection
+from tests.cli.commands import run, write
+from tests.core import NEEDS_CORE, without_core
+from tests.frames import HEARTBEAT, request, response
+from tests.segments import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kdissect.sinks.sink import Sink
+
+pytestmark = NEEDS_CORE
+
+BASICS = "samples/kafka-4-basics.pcap"
+CAPTURES = [BASICS, "samples/kafka-4-cluster.pcap.gz", "samples/mock-acks0.pcap", "samples/midstream.pcap"]
+OUTPUTS = {
+    "lines": ("read",),
+    "json": ("read", "--json"),
+    "csv": ("read", "--csv", "--fields", "time,client_id,queued_us,service_us"),
+    "count": ("read", "-q"),
+    "summary": ("summary", "--json", "--groups", "--lag", "--connections", "--transactions"),
+}
+SOME = {  # criteria that the core decides
+    "an API": ("--api", "Fetch"),
+    "any other API": ("--api", "!Fetch,!Metadata"),
+    "a client ID": ("--client", "*1*"),
+    "an address": ("--client", "127.0.0.1,10.*,172.*"),
+    "connections": ("--connection", "0,1,2,3,4,5,6,7"),
+    "a time": ("--since", "00:00:01", "--until", "23:59"),
+    "a latency": ("--slower-than", "1ms"),
+    "a size": ("--bigger-than", "150"),
+    "a kind": ("--kind", "answered"),
+    "a version": ("-Y", "api_version >= 9 or client_port < 40000"),
+    "several": ("--api", "Fetch,Produce", "--client", "*", "--bigger-than", "100", "--slower-than", "10us"),
+    "a number": ("-c", "7"),
+    "more than there are": ("-c", "1000000"),
+    "a number of some": ("--api", "Fetch,Heartbeat", "-c", "3"),
+}
+NONE = {  # the same, without a match
+    "no client": ("--client", "nosuch"),
+    "a client and another API": ("--client", "*", "--api", "StopReplica"),
+    "before all": ("--until", "1971-01-01"),
+    "more than any latency": ("--slower-than", "100000d"),
+    "more than any size": ("--bigger-than", "999999TB"),
+    "after all times": ("--since", "9999-01-01"),
+}
+LEFT = [
+    ("--topic", "*"),
+    ("--group", "*"),
+    ("--error", "*"),
+    ("-Y", "latency > 1ms"),
+    ("-Y", "errors == null"),
+]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each sink took from the core."""
+    rows: list[int] = []
+    into = Dissection.into
+
+    def noted(dissection: Dissection, sink: Sink, *arguments: Any, **options: Any) -> Iterator[None]:
+        taken, take = len(rows), sink.take
+        rows.append(0)
+
+        def counted(output: bytes, exchanges: int) -> None:
+            rows[taken] += exchanges
+            take(output, exchanges)
+
+        monkeypatch.setattr(sink, "take", counted)
+        return into(dissection, sink, *arguments, **options)
+
+    monkeypatch.setattr(Dissection, "into", noted)
+    return rows
+
+
+def shown(capsys: pytest.CaptureFixture[str], taken: list[int], *arguments: str) -> int:
+    """How many rows are from the core. All are the same without it, and so are the messages."""
+    by_core = run(capsys, *arguments, "-j", "1")
+    (from_core,) = taken
+    taken.clear()
+    with without_core():
+        assert by_core == run(capsys, *arguments, "-j", "1")
+    assert taken == [0]
+    taken.clear()
+    return from_core
+
+
+@pytest.mark.parametrize(
+    ("output", "criteria"),
+    [
+        (output, name)
+        for output in OUTPUTS
+        for name, options in (SOME | NONE).items()
+        if output != "summary" or "-c" not in options
+    ],
+)
+def test_the_core_selects_the_same(
+    output: str, criteria: str, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = *OUTPUTS[output], *(SOME | NONE)[criteria]
+    rows = [shown(capsys, taken, *options, capture) for capture in CAPTURES]
+    assert any(rows) == (criteria in SOME)
+
+
+@pytest.mark.parametrize("criteria", LEFT, ids=" ".join)
+def test_what_needs_bodies_is_left(
+    criteria: tuple[str, ...], taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(capsys, taken, "read", "--json", *criteria, BASICS) == 0
+
+
+@pytest.mark.parametrize("criteria", ["an API", "several", "no client", "before all"])
+def test_processes_hold_places_for_what_is_not_selected(
+    criteria: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a limit so low that what is held decides the order."""
+    arguments = "--json", *(SOME | NONE)[criteria], "--limits", "order_rows=3", CAPTURES[1]
+    one, two = (run(capsys, "read", "-j", jobs, *arguments) for jobs in "12")
+    with without_core():
+        assert one == run(capsys, "read", "-j", "1", *arguments)
+    assert two == one
+
+
+def test_a_client_of_many_names(tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    """More than the core remembers of a connection, and longer ones."""
+    names = [f"client-{number % 50}{'x' * (number % 3 * 60)}" for number in range(400)]
+    talk = Talk()
+    talk.handshake()
+    for number, name in enumerate(names, 1):
+        talk.client_sends(request(HEARTBEAT, 4, client_id=name, correlation_id=number))
+        talk.broker_sends(response(HEARTBEAT, 4, correlation_id=number))
+    path = write(tmp_path / "names.pcap", talk)
+    assert shown(capsys, taken, "read", "--client", "client-1*", "--json", path) > 50
+    assert shown(capsys, taken, "read", "--client", "client", "--json", path) == 0
