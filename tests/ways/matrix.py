@@ -101,7 +101,7 @@ LINES: dict[str, tuple[str, ...]] = {
         *("--api Fetch", "--json --api Produce,Fetch", "-V --api Metadata", "--csv --client '*'"),
         *("--error '*'", "-t r --error serious", "--json --kind unanswered", "--slower-than 1ms"),
         *("-Y 'latency > 2ms'", "--json -Y 'request.topics.partitions.fetch_offset > 5'"),
-        *("--topic nosuch -q", "--api Produce -w written.pcapng"),
+        *("--topic nosuch -q", "--api Produce -w written.pcapng", "--api Fetch --wireshark-filter"),
     ),
     "records": (
         *("", "--json", "--csv --produced", "-V --fetched", "-x", "-q", "--unique", "--control", "-c 7"),
@@ -124,6 +124,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "check": ("", "--json"),
     "report": ("--format json -o report.json", "--format json -o report.json --api Fetch"),
     "plot": ("throughput -o plot.png",),
+    "trace": ("-o out.pftrace",),
     "export": (
         *(_TABLES, f"{_TABLES} --format parquet", f"{_TABLES} --bodies none --compress zst"),
         *(f"{_TABLES} --partition-by date,api --compress gz", f"{_TABLES} --api Fetch --names window"),
@@ -466,6 +467,15 @@ DIFFERENCES = [
         ("export",),
         _matches(rb"(?<=['\"]e2e_latency_us['\"]:) ?\w+"),
         capture="kafka-0.11",
+        command=EXPORT,
+    ),
+    Difference(
+        "a failed Produce does not know where its records were fetched: workers have learned facts beforehand, "
+        "live does not wait (exchanges/end_to_end.py)",
+        ("-j 2", "live pipe"),
+        ("export",),
+        _matches(rb"['\"](offset|base_offset|also_in)['\"]: ?[^,}]+"),
+        capture="field/idempotent-epoch-bump-duplicates",
         command=EXPORT,
     ),
     Difference(
