@@ -598,7 +598,7 @@ def _use_installed() -> None:  # only in the zip
 
 _use_installed()
 """
-_ENDINGS = (".py", ".kmsg", ".tsv", ".txt", ".typed")
+_ENDINGS = (".py", ".kmsg", ".tsv", ".txt", ".typed", ".html", ".css", ".js")
 
 
 def write(path: Path) -> int:

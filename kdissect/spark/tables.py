@@ -8,7 +8,6 @@ machine cannot reach.
 
 from __future__ import annotations
 
-import json
 import re
 from functools import reduce
 from glob import glob
@@ -21,7 +20,7 @@ import orjson
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.tables import duck, spark_schema
-from kdissect.tables.manifest import DIRECTORY, MANIFEST, captures_of, compare, files_of, is_complete
+from kdissect.tables.manifest import DIRECTORY, MANIFEST, captures_of, compare, files_of, is_complete, parsed
 from kdissect.tables.rows import TABLES
 from kdissect.tables.table_files import visible_files
 
@@ -110,6 +109,7 @@ def manifests(session: Any, directories: str | Sequence[str]) -> dict[str, dict[
 
     Raises:
         UsageError: the directories have no manifests.
+        OutputError: one is something else.
     """
     places = [directories] if isinstance(directories, str) else directories
     patterns = [f"{place.rstrip('/')}/*/{DIRECTORY}/{MANIFEST}" for place in places]
@@ -117,7 +117,7 @@ def manifests(session: Any, directories: str | Sequence[str]) -> dict[str, dict[
     read = _by_spark(session, patterns) if is_spark(session) else _here(patterns)
     for path, text in sorted(read):
         directory, table, _, _ = path.rsplit("/", 3)
-        by_table.setdefault(table, {})[directory] = json.loads(text)
+        by_table.setdefault(table, {})[directory] = parsed(text, path)
     if not by_table:
         raise UsageError(
             f"no tables in {_listed(directories)}; create them with kdissect export CAPTURE... -o DIR "

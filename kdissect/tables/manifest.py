@@ -419,11 +419,21 @@ def read(directory: Path) -> dict[str, Any]:
     """
     path = directory / DIRECTORY / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if {"job", "complete", "rows"} <= manifest.keys():
-            return manifest
+        return parsed(path.read_bytes(), path)
     except OSError as error:
         raise cannot_write(directory, error) from None
+
+
+def parsed(text: bytes | str, path: Path | str) -> dict[str, Any]:
+    """A manifest.
+
+    Raises:
+        OutputError: the text of this file is something else.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads(text)
+        if {"table", "format", "partition_by", "job", "complete", "rows"} <= manifest.keys():
+            return manifest
     except (ValueError, AttributeError):
         pass
     raise OutputError(f"{path} is not the manifest of an export; {_HINT}")

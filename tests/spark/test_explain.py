@@ -113,7 +113,7 @@ def test_last_words_of_a_worker(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text("INFO nothing\nModuleNotFoundError: No module named 'pyarrow'\n\nERROR Executor: lost\n")
     assert explain(RuntimeError(CRASH), log).startswith(
-        "ModuleNotFoundError: No module named 'pyarrow'; missing in the workers' Python: pip install "
+        "ModuleNotFoundError: No module named 'pyarrow'; missing in the workers' Python: install kdissect"
     )
     log.write_text("nothing")
     assert explain(RuntimeError(CRASH), log).startswith("Python worker exited unexpectedly")

@@ -97,7 +97,8 @@ def tables(tmp_path: Path) -> str:
     beside = tmp_path / "tables" / "groups" / "_kdissect"
     beside.mkdir(parents=True)
     (beside / "manifest.json").write_text(
-        '{"table": "groups", "complete": true, "format": "parquet", "partition_by": []}'
+        '{"table": "groups", "complete": true, "format": "parquet", "partition_by": [], '
+        '"job": {"captures": []}, "rows": 0, "files": []}'
     )
     return str(tmp_path / "tables")
 
@@ -117,7 +118,7 @@ def test_without_a_package(package: str, tables: str, tmp_path: Path) -> None:
         pytest.importorskip("pyspark")
     path = os.pathsep.join([str(ROOT), str(without(package, tmp_path / "site"))])
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "kdissect", "spark", "sql", tables, "select 1"],
+        [sys.executable, "-S", "-m", "kdissect", "spark", "sql", "--engine", "spark", tables, "select 1"],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

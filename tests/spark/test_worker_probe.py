@@ -57,5 +57,5 @@ def test_workers_without_kdissect(
     python.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     _, workers = probe_workers(SparkTarget("local[2]"))
-    assert "No module named 'kdissect'; missing in the workers' Python: pip install" in workers.found
+    assert "No module named 'kdissect'; missing in the workers' Python: install kdissect" in workers.found
     assert "\n" not in workers.found

@@ -470,8 +470,8 @@ DIFFERENCES = [
         command=EXPORT,
     ),
     Difference(
-        "a failed Produce does not know where its records were fetched: workers have learned facts beforehand, "
-        "live does not wait (exchanges/end_to_end.py)",
+        "a failed Produce does not know where its records were fetched: workers have learned facts "
+        "beforehand, live does not wait (exchanges/end_to_end.py)",
         ("-j 2", "live pipe"),
         ("export",),
         _matches(rb"['\"](offset|base_offset|also_in)['\"]: ?[^,}]+"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from glob import glob
 from pathlib import Path
@@ -23,7 +22,7 @@ from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
 from kdissect.spark.session import SparkTarget
 from kdissect.tables import duck
-from kdissect.tables.manifest import DIRECTORY, MANIFEST, is_complete
+from kdissect.tables.manifest import DIRECTORY, MANIFEST, is_complete, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,7 +249,7 @@ def _check(directory: str, spark_target: SparkTarget) -> None:
         raise UsageError(
             f"no tables in {directory}; create them with kdissect export or kdissect spark decode"
         )
-    manifests = [json.loads(each.read_text("utf-8")) for each in paths]
+    manifests = [parsed(each.read_bytes(), each) for each in paths]
     unfinished = ", ".join(each["table"] for each in manifests if not is_complete(each))
     if unfinished:
         warn(f"warning: incomplete, because the run that wrote it was interrupted: {unfinished}")

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 def manifest(directory: Path, name: str, *, complete: bool) -> None:
     (directory / name / DIRECTORY).mkdir(parents=True)
-    (directory / name / DIRECTORY / MANIFEST).write_text(json.dumps({"table": name, "complete": complete}))
+    written = {
+        "table": name,
+        "complete": complete,
+        "job": {},
+        "rows": 0,
+        "format": "jsonl",
+        "partition_by": [],
+    }
+    (directory / name / DIRECTORY / MANIFEST).write_text(json.dumps(written))
 
 
 def test_the_address_of_a_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
