@@ -242,7 +242,7 @@ def to_topic_ids(text: str) -> dict[str, str]:
 def _named_id(line: str) -> tuple[str, str] | None:
     """The ID and the name in a line."""
     if line.lstrip().startswith("{"):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             row = json.loads(line)
             for id_key, name_key in _KEYS:
                 topic_id, name = row.get(id_key), row.get(name_key)

@@ -83,7 +83,7 @@ output_options = combine(
         "--wireshark-filter",
         "as_filter",
         is_flag=True,
-        help="Show Wireshark's display filter for the packets of each exchange: with --exchange, of one.",
+        help="Show Wireshark's display filter for the packets of these exchanges: with --exchange, of one.",
     ),
     click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
@@ -172,7 +172,7 @@ class ExchangeOutput(NamedTuple):
 
     def can_run_in_parallel(self, out: TextIO | None) -> bool:
         """Whether several processes can format the exchanges independently."""
-        return not self.quiet and are_rows_independent(out, self.times)
+        return not (self.quiet or self.as_filter) and are_rows_independent(out, self.times)
 
     def report_hidden(self, run: Run) -> None:
         """Report on stderr how many columns were hidden, if there were lines."""
@@ -237,14 +237,9 @@ class ExchangeOutput(NamedTuple):
             rows = CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=is_terminal)
             return Rows(rows, demand, **hooks)
         if self.as_filter:
-            from kdissect.text.wireshark import display_filter
+            from kdissect.text.wireshark import display_filters
 
-            def write_filter(exchange: Exchange) -> None:
-                out.write(f"{display_filter(exchange)}\n")
-                if flush:
-                    out.flush()
-
-            return Each(write_filter, **hooks)
+            return Each(*display_filters(out.write), **hooks)
         if self.fields:
             from kdissect.tables.lines import FieldLines
 

@@ -24,9 +24,8 @@ from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
-from kdissect.cli.run import end, open_run, report
+from kdissect.cli.run import check_target, end, open_run, replaced, report, unwritable
 from kdissect.cli.terminal import progress, warn
-from kdissect.files import replacing
 from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
@@ -212,17 +211,7 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
         raise click.UsageError(
             f"-w writes uncompressed pcapng: use {Path(target).stem} and compress it afterwards"
         )
-    try:
-        target_status = Path(target).stat()
-    except OSError:
-        return  # the target does not exist yet, or opening it will fail
-    for path in inputs:
-        try:
-            status = os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat()
-        except (OSError, ValueError):  # stdin is not a file, as in tests; or reading will fail
-            continue
-        if os.path.samestat(target_status, status):
-            raise click.UsageError(f"-w {target} would overwrite an input file")
+    check_target("-w", target, inputs)
 
 
 @contextmanager
@@ -230,15 +219,8 @@ def _open_target(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return
-    try:
-        with replacing(Path(target), mode) as file:
-            yield file
-    except OSError as error:
-        raise _unwritable(target, error) from None
-
-
-def _unwritable(target: str, error: OSError) -> click.ClickException:
-    return click.ClickException(f"cannot write {target}: {error.strerror or error}")
+    with replaced(target, mode) as file:
+        yield file
 
 
 class _Matches(Each):
@@ -270,7 +252,8 @@ class _Matches(Each):
 
     def _select(self, exchange: Exchange) -> None:
         self._index.select(exchange.connection.ordinal)
-        if self._comments is not None:
+        is_sealed = self._of_tls == AS_CAPTURED and exchange.connection.is_decrypted
+        if self._comments is not None and not is_sealed:  # the comment would show what the packets do not
             self._comments.add(exchange)
 
     def _exclude(self, exchange: Exchange) -> None:
@@ -294,7 +277,7 @@ def _copy(
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
-        raise _unwritable(target, error) from None
+        raise unwritable(target, error) from None
 
 
 def _copy_packets(

@@ -9,6 +9,8 @@ end(run, "exchange")
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -32,6 +34,7 @@ from kdissect.cli.terminal import (
     style_of,
     warn,
 )
+from kdissect.files import replacing
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many, most_frequent
 from kdissect.pipeline import learned_from
@@ -43,6 +46,7 @@ from kdissect.tls import can_decrypt
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.ongoing import LiveSources
@@ -183,6 +187,64 @@ def key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
 
 
 EXPECTED = click.ClickException, click.exceptions.Exit, click.Abort
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A file that a command writes besides its output.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_OF_CAPTURES = re.compile(r"\.(pcap|pcapng|cap)(\.(gz|zst|lz4))?$")
+
+
+def check_target(flag: str, target: str, inputs: Iterable[str], *, is_capture: bool = True) -> None:
+    """Check that a file to write is none of the inputs.
+
+    Args:
+        flag: the option that names it.
+        target: its path.
+        inputs: paths, or ``-``.
+        is_capture: whether a capture is written. Otherwise the name of one is a mistake, as in ``-o *.pcap``.
+
+    Raises:
+        UsageError: it is.
+    """
+    if not is_capture and (target == STDIN or _OF_CAPTURES.search(target)):
+        kind = "not stdout" if target == STDIN else "which is the name of a capture"
+        raise click.UsageError(f"{flag} is the file to write, {kind}: {flag} {target}")
+    try:
+        target_status = Path(target).stat()
+    except OSError:
+        return  # the target does not exist yet, or opening it will fail
+    for path in inputs:
+        try:
+            status = os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat()
+        except (OSError, ValueError):  # stdin is not a file, as in tests; or reading will fail
+            continue
+        if os.path.samestat(target_status, status):
+            raise click.UsageError(f"{flag} {target} would overwrite an input file")
+
+
+@contextmanager
+def replaced(target: str, mode: int) -> Iterator[BinaryIO]:
+    """A file that replaces another when it is complete.
+
+    Raises:
+        ClickException: it cannot be written.
+    """
+    try:
+        with replacing(Path(target), mode) as file:
+            yield file
+    except OSError as error:
+        raise unwritable(target, error) from None
+
+
+def unwritable(target: str, error: OSError) -> click.ClickException:
+    """Why a file cannot be written."""
+    return click.ClickException(f"cannot write {target}: {error.strerror or error}")
+
+
+# ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

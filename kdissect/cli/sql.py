@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 ROWS = 1000  # on the page, without --max-rows
 _BODIES = re.compile(r"\*|\brequest\b|\bresponse\b", re.IGNORECASE)
+_SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 
 EXAMPLES = """\b
 Examples:
@@ -67,9 +68,9 @@ Examples:
   kdissect sql capture.pcap "describe exchanges"
 
 The temporary directory is in $TMPDIR, usually /tmp, and is removed at the end, after Ctrl-C too. It has only
-the tables that STATEMENT names. Most of their size are bodies, which are left out unless STATEMENT has a *
-or the words request or response. To query a capture more than once: kdissect export, then spark sql --engine
-duckdb.
+the tables that STATEMENT names. Most of their size are bodies, which are left out unless STATEMENT has a *,
+no SELECT, or the words request or response. To query a capture more than once: kdissect export, then spark
+sql --engine duckdb.
 """
 
 result_options = combine(
@@ -104,10 +105,10 @@ def sql(
     """
     if (reason := duck.why_not()) is not None:
         raise UsageError(reason)
-    if not options["files"] and not options["also_files"] and Path(statement).exists():
+    if Path(statement).exists():
         raise click.UsageError(f'the last argument is the query: kdissect sql {statement} "select ..."')
     names = _tables_in(statement) or DEFAULT_TABLES
-    with duck.connection() as database, _directory() as directory:
+    with _directory() as directory, duck.connection() as database:
         run = _export(take_query(options), directory, names, _has_bodies(statement), jobs)
         views(database, str(directory))
         with output() as out:
@@ -126,7 +127,8 @@ def _tables_in(statement: str) -> list[str]:
 
 
 def _has_bodies(statement: str) -> bool:
-    return _BODIES.search(statement.replace("count(*)", "")) is not None
+    is_all = _SELECT.search(statement) is None  # "from exchanges" has all columns
+    return is_all or _BODIES.search(statement.replace("count(*)", "")) is not None
 
 
 def _export(query: Query, directory: Path, names: Sequence[str], has_bodies: bool, jobs: int | None) -> Run:
@@ -153,17 +155,18 @@ def _export(query: Query, directory: Path, names: Sequence[str], has_bodies: boo
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """A temporary directory, which SIGTERM does not leave behind either."""
+    """A temporary directory, which SIGTERM and SIGHUP do not leave behind either."""
 
     def stop(number: int, _: FrameType | None) -> None:
         sys.exit(SIGNALLED + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with TemporaryDirectory(prefix="kdissect-sql-") as directory:
             yield Path(directory)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def _to_columns(text: str) -> tuple[str, ...]:
     Raises:
         click.BadParameter: there is no such column.
     """
-    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in BY:
             hint = did_you_mean(name, BY)

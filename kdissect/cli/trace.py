@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, mode_option, names_option, to_local
-from kdissect.cli.run import end, open_run, report, take_query
+from kdissect.cli.run import check_target, end, open_run, replaced, report, take_query
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
-from kdissect.files import PRIVATE, replacing
+from kdissect.files import PRIVATE
 from kdissect.phrases import many, size
 from kdissect.query.filters import parse_size
 from kdissect.sinks.sink import Each
@@ -69,26 +68,22 @@ def trace(target: str, max_size: int, mode: int | None, **options: Any) -> None:
     parts = frozenset({"group_history", "transactions", "findings"})
     summarizer = Summarizer(query.limits, by=frozenset(), parts=parts, interval_ns=0)
     observer = summarizer.connection_feed(query.limits, filtered=not query.filter.is_empty)
-    try:
-        with replacing(Path(target), mode or PRIVATE) as file:
-            writer = PerfettoTrace(file, query.limits, max_size)
+    check_target("-o", target, query.paths, is_capture=False)
+    with replaced(target, mode or PRIVATE) as file:
+        writer = PerfettoTrace(file, query.limits, max_size)
 
-            def feed(exchange: Exchange) -> None:
-                writer.feed(exchange)
-                summarizer.feed(exchange)
-                observer.exchange(exchange)
+        def feed(exchange: Exchange) -> None:
+            writer.feed(exchange)
+            summarizer.feed(exchange)
+            observer.exchange(exchange)
 
-            def skip(exchange: Exchange) -> None:
-                observer.exchange(exchange, is_selected=False)
+        def skip(exchange: Exchange) -> None:
+            observer.exchange(exchange, is_selected=False)
 
-            with open_run(query, observer=observer) as run:
-                run.into(Each(feed, observer.close, skip=skip))
-                check = run.totals.check_document(observer)
-                writer.close(
-                    summarizer.close(query.paths, run.totals.counts, run.totals.skipped, check.quality)
-                )
-    except OSError as error:
-        raise click.ClickException(f"cannot write {target}: {error.strerror or error}") from None
+        with open_run(query, observer=observer) as run:
+            run.into(Each(feed, observer.close, skip=skip))
+            check = run.totals.check_document(observer)
+            writer.close(summarizer.close(query.paths, run.totals.counts, run.totals.skipped, check.quality))
     report(run, run.shown)
     if writer.left_out:
         warn(f"{many(writer.left_out, 'exchange')} left out after {size(max_size)} (--max-size)")

@@ -535,8 +535,8 @@ def _connection(texts: Sequence[str]) -> Test:
 
 def _slower_than(min_ns: int) -> Test:
     def is_slower(exchange: Exchange) -> bool:
-        latency_us = exchange.latency_us
-        return latency_us is not None and latency_us * 1000 > min_ns
+        request, response = exchange.request_frame, exchange.response_frame
+        return request is not None and response is not None and response.start_ns - request.end_ns > min_ns
 
     return is_slower
 

@@ -22,6 +22,7 @@ from kdissect.runs.run import Here, Query, Run, Selection, faults_named
 from kdissect.sinks.columns import Columns
 from kdissect.sinks.tallies import Tallies
 from kdissect.stats import summarizer
+from kdissect.stats.traffic import BY
 from kdissect.tables.columns import filter_of
 from kdissect.tls.keylog import searchable
 
@@ -180,8 +181,8 @@ def read(
     """
     if names not in (WHOLE, WINDOW):
         raise UsageError(f'names are "{WHOLE}" or "{WINDOW}", not {names!r}')
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    files = captures(os.fspath(path) for path in given)
+    given = [paths] if isinstance(paths, (str, os.PathLike, bytes)) or paths is None else paths
+    files = captures(map(_path, given))
     if STDIN in files:
         raise UsageError('read takes files; for a pipe: dissect(open_capture("-"))')
     if not files:
@@ -194,7 +195,7 @@ def read(
         where=where,
         cluster=cluster,
         names=names,
-        key_logs=tuple(os.fspath(path) for path in key_logs),
+        key_logs=tuple(map(_path, [key_logs] if isinstance(key_logs, (str, os.PathLike)) else key_logs)),
         pcapng_files=searchable(files),
     )
     return Exchanges(files, options)
@@ -212,7 +213,7 @@ def summarize(
     """Summarize a capture, or exchanges.
 
     Args:
-        source: the path of a capture, as for ``read``, or what ``read`` returned: the document of ``summary
+        source: the paths of captures, as for ``read``, or what ``read`` returned: the document of ``summary
             --json``. A ``Dissection``, which must not have begun if ``parts`` has findings or connections. Or
             any exchanges, of which only those are counted.
         limits: sizes of the tables; those of a result of ``read`` are given there.
@@ -220,14 +221,35 @@ def summarize(
         parts: optional parts: names of ``PARTS``. None: of captures all, of exchanges none.
         interval_s: length of an interval of the time series in seconds; 0: none.
         slowest: number of slowest exchanges to list.
+
+    Raises:
+        UsageError: there is no such table or part.
     """
+    _check_names("by", by, BY)
+    _check_names("parts", parts or (), summarizer.PARTS)
     if isinstance(source, (str, os.PathLike)):
+        source = read(source, limits=limits)
+    if isinstance(source, (list, tuple)) and source and isinstance(source[0], (str, os.PathLike)):
         source = read(source, limits=limits)
     if isinstance(source, Exchanges):
         return source.summarize(by=by, parts=parts, interval_s=interval_s, slowest=slowest)
     return summarizer.summarize(
         source, limits=limits, by=by, parts=parts or (), interval_s=interval_s, slowest=slowest
     )
+
+
+def _path(path: Any) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"a path is a str or os.PathLike, not {type(path).__name__}")
+    return os.fspath(path)
+
+
+def _check_names(argument: str, names: Iterable[str], known: Collection[str]) -> None:
+    if isinstance(names, str):
+        raise UsageError(f'{argument} is a list: {argument}=["{names}"]')
+    for name in names:
+        if name not in known:
+            raise UsageError(f'{argument}: unknown "{name}"; known: {", ".join(known)}')
 
 
 def _need(package: str, method: str) -> Any:

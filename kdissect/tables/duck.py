@@ -206,6 +206,8 @@ def tables_in(text: str, known: Mapping[str, Sequence[Column]]) -> set[str]:
             names |= database.get_table_names(statement.query)
             if _has_rows(statement):
                 database.sql(statement.query)  # finds unknown columns
+            else:
+                database.execute(statement.query)  # later statements may need it
     return names
 
 

@@ -54,17 +54,20 @@ def explain(words: str) -> list[Explanation]:
         UsageError: nothing is known about it. The message suggests the nearest name.
     """
     words = words.strip()
-    meanings = list(_of_number(int(words)) if _NUMBER.fullmatch(words) else _of_name(words))
+    number = words.replace(",", "")
+    is_number = _NUMBER.fullmatch(number) is not None
+    meanings = list(_of_number(int(number, 0 if "x" in number else 10)) if is_number else _of_name(words))
     if not meanings:
         meanings = list(_of_line(words))
     if not meanings:
         known = [*_finding_rules(), *_columns(), *CATALOGUE, *codes.error_names(), *apis.names(), *_configs()]
-        hint = did_you_mean(words, known) if " " not in words else ""
-        raise UsageError(f'nothing is known about "{words}"{hint}')
+        if " " in words:
+            raise UsageError("nothing is known about this line; try the name of its error or a number in it")
+        raise UsageError(f'nothing is known about "{words}"{did_you_mean(words, known)}')
     return meanings
 
 
-_NUMBER = re.compile(r"[+-]?\d{1,19}")
+_NUMBER = re.compile(r"[+-]?\d{1,19}|0x[0-9a-fA-F]{1,16}")
 
 # ------------------------------------------------------------------------------------------------------------
 # Numbers: error codes, API keys, and sizes that are the first bytes of another protocol.
@@ -156,7 +159,11 @@ def _error_named(name: str) -> ErrorCode | None:
 
 
 def _of_error(error: ErrorCode) -> Explanation:
-    retry = "Clients try again." if error.retriable else "Clients do not try again by themselves."
+    retry = (
+        "Retriable: clients send the request again."
+        if error.retriable
+        else "Not retriable: the same request would fail again."
+    )
     former = f" Formerly {', '.join(error.former_names)}." if error.former_names else ""
     text = (
         [error.meaning, f"{retry} Since Kafka {error.introduced}.{former}"] if error.code else [error.meaning]
@@ -266,7 +273,7 @@ def _of_line(words: str) -> Iterator[Explanation]:
             text = [line.meaning]
             text += [f"Finding {name}: {_finding_rules()[name].title}" for name in line.findings]
             yield Explanation(
-                f"logged by a {line.by}" if line.by != "any" else "logged by brokers and clients",
+                f"logged by {line.by}",
                 tuple(text),
                 tuple(_filled(command, known) for command in line.commands),
             )

@@ -170,15 +170,20 @@ class Series:
 
     def add(self, begin_ns: int, end_ns: int, amount: float) -> None:
         """Spread an amount evenly over a time; all of it at once if that has no length."""
+        while (end_ns - begin_ns) // self._piece_ns > _MAX_PIECES:
+            self._fold()
         piece_ns = self._piece_ns
         for piece in range(begin_ns // piece_ns, max(begin_ns, end_ns - 1) // piece_ns + 1):
             inside_ns = min(end_ns, (piece + 1) * piece_ns) - max(begin_ns, piece * piece_ns)
             self._sums[piece] += amount * (inside_ns / (end_ns - begin_ns) if end_ns > begin_ns else 1)
         while len(self._sums) > _MAX_PIECES:
-            self._piece_ns *= 2
-            sums, self._sums = self._sums, defaultdict(float)
-            for piece, value in sums.items():
-                self._sums[piece // 2] += value
+            self._fold()
+
+    def _fold(self) -> None:
+        self._piece_ns *= 2
+        sums, self._sums = self._sums, defaultdict(float)
+        for piece, value in sums.items():
+            self._sums[piece // 2] += value
 
     def points(self) -> Iterator[tuple[int, float]]:
         """Beginning of each piece, and its amount for each nanosecond; 0 after the last of several."""

@@ -10,6 +10,8 @@ from kdissect.text.about import about
 from kdissect.text.table import api, latency
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kdissect.model import Exchange
 
 _SECOND_NS = 1_000_000_000
@@ -42,6 +44,22 @@ def display_filter(exchange: Exchange) -> str:
     return " && ".join(
         (*tests, f"frame.time_epoch >= {_seconds(begin)}", f"frame.time_epoch <= {_seconds(end)}")
     )
+
+
+def display_filters(write: Callable[[str], object]) -> tuple[Callable[[Exchange], None], Callable[[], None]]:
+    """Functions that take exchanges, and end with a filter for the packets of all of them in a line."""
+    between = ""
+
+    def feed(exchange: Exchange) -> None:
+        nonlocal between
+        write(f"{between}({display_filter(exchange)})")
+        between = " || "
+
+    def close() -> None:
+        if between:
+            write("\n")
+
+    return feed, close
 
 
 def _seconds(ns: int) -> str:

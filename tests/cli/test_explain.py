@@ -129,3 +129,8 @@ def test_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "explain", "nothing", "like", "that").status == USAGE
     assert run(capsys, "explain", "99999999999999999999999999").status == USAGE
     assert run(capsys, "explain", "").status == USAGE
+
+
+@pytest.mark.parametrize("text", ["369,295,616", "0x16030100"])
+def test_a_number_as_it_is_shown(text: str) -> None:
+    assert explain(text) == explain("369295616")

@@ -440,6 +440,17 @@ def test_comments_have_no_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not [secret for secret in SECRETS if secret in out.read_bytes()]
 
 
+def test_comments_do_not_show_what_stays_encrypted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, path, out = SAMPLES / "tls/kafka-4-tls.keys", SAMPLES / "tls/kafka-4-tls.pcap.gz", tmp_path / "out"
+    arguments = "read", "--comments", "--show-secrets", "--tls-keylog", str(keys), "-w", str(out), str(path)
+    assert run(capsys, *arguments).status == OK
+    assert b"  SaslHandshake v" not in out.read_bytes()
+    assert run(capsys, *arguments, "--with-keys").status == OK
+    assert b"  SaslHandshake v" in out.read_bytes()
+
+
 @pytest.mark.tshark
 @pytest.mark.parametrize("name", SHARK_SAMPLES)
 def test_display_filters_show_the_packets_of_an_exchange(
@@ -455,3 +466,20 @@ def test_display_filters_show_the_packets_of_an_exchange(
         frames = [frame for frame in (each.request_frame, each.response_frame) if frame is not None]
         assert {str(frame.packet) for frame in frames} <= set(shown)
         assert len(shown) < 20
+
+
+@pytest.mark.tshark
+def test_a_filter_for_several_exchanges(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(SAMPLES / "quickstart.pcap")
+    (display_filter,) = run(capsys, "read", "--error", "*", "--wireshark-filter", path).lines
+    with open_capture(path) as capture:
+        frames = [
+            frame.packet
+            for each in dissect(capture)
+            if content.errors(each)
+            for frame in (each.request_frame, each.response_frame)
+            if frame is not None
+        ]
+    shown = _tshark("-r", path, "-Y", display_filter, "-T", "fields", "-e", "frame.number")
+    assert {str(packet) for packet in frames} <= set(shown)
+    assert run(capsys, "read", "--error", "nosuch*", "--wireshark-filter", path).out == ""

@@ -232,3 +232,22 @@ def test_what_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "cannot write" in run(capsys, "trace", "-o", str(tmp_path / "no" / "out"), path).err
     done = run(capsys, "trace", "-o", str(tmp_path / "out"), "--max-size", "x", path)
     assert (done.status, (tmp_path / "out").exists()) == (USAGE, False)
+
+
+@pytest.mark.parametrize("suffix", ["", "-copy"])
+def test_no_capture_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str) -> None:
+    path = tmp_path / f"a.pcap{suffix}"
+    path.write_bytes((ROOT / "samples" / "quickstart.pcap").read_bytes())
+    before = path.read_bytes()
+    for target in (path, tmp_path / "b.pcap.gz", "-"):
+        done = run(capsys, "trace", "-o", str(target), str(path))
+        assert done.status == USAGE, target
+    assert path.read_bytes() == before
+
+
+def test_a_long_span_takes_few_pieces() -> None:
+    series = Series()
+    series.add(0, 10**18, 5.0)
+    points = list(series.points())
+    assert len(points) <= 2001
+    assert sum(value * (two - at) for (at, value), (two, _) in pairwise(points)) == pytest.approx(5.0)
