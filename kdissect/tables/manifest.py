@@ -419,7 +419,7 @@ def read(directory: Path) -> dict[str, Any]:
     """
     path = directory / DIRECTORY / MANIFEST
     try:
-        return parsed(path.read_bytes(), path)
+        return parsed(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise cannot_write(directory, error) from None
 
