@@ -317,9 +317,9 @@ class Dissection:
         except _EnoughError:
             yield
         finally:
-            self.settle()
+            self.pass_on()
 
-    def settle(self) -> None:
+    def pass_on(self) -> None:
         """Have the core pass on what it has counted and noted."""
         if self._lending is not None:
             self._lending.settle()

@@ -25,7 +25,7 @@ COMMAND_LINES = (
     *(f"story {kind}:*" for kind in ("group", "client", "txn", "topic")), "story record:t:0@0",
     "story client:* --json", "story client:* --diagram", "story client:* --mermaid",
     "check", "check --json", "check -",
-    "report -o OUT", "report --format json -o OUT", "plot throughput -o OUT.svg",
+    "trace -o OUT", "report -o OUT", "report --format json -o OUT", "plot throughput -o OUT.svg",
     "export -o OUT", "export --bodies both --records -o OUT",
     "export --format parquet --bodies both --records -o OUT",
     "export --format parquet --partition-by date,api -o OUT",

@@ -34,7 +34,7 @@ MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-bef
     ("read --names whole", "chatty", "exchanges"): 4540,
     ("read --json", "chatty", "exchanges"): 5400,
     ("records --json", "loopback", "records"): 338,
-    ("summary", "chatty", "exchanges"): 9400,
+    ("summary", "chatty", "exchanges"): 9500,
 }
 HEADROOM = 0.7
 """Far below its bound a figure is no guard any more: then the bound is due to be lowered."""

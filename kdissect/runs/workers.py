@@ -444,5 +444,5 @@ def _learned(query: Query, shard: Shard, outbox: Outbox, inbox: PacketInbox) -> 
 
 
 def _end(query: Query, dissection: Dissection, result: Any) -> WorkerEnd:
-    dissection.settle()
+    dissection.pass_on()
     return WorkerEnd(dissection.counts, dissection.skipped, dissection.noticed, query.filter.notes, result)
