@@ -752,42 +752,47 @@ class Exchange:
         """``request_received`` of the response."""
         return None if self.response_size is None else self.response_bytes
 
-    # The rest is read from bodies, by modules that know layouts: docs/decisions/columns-are-attributes.md
+    # The rest comes from modules above, most of it from bodies: docs/decisions/columns-are-attributes.md
+
+    @property
+    def community_id(self) -> str:
+        """Community ID of the TCP connection."""
+        return cast("str", _from_column("community_id", self))
 
     @property
     def outcome(self) -> str | None:
         """One of ``OUTCOMES``; None: the response may not have been captured."""
-        return cast("str | None", _from_bodies("outcome", self))
+        return cast("str | None", _from_column("outcome", self))
 
     @property
     def topics(self) -> list[str]:
         """Distinct topic names, those of the request first; the topic ID if no name is known."""
-        return cast("list[str]", _from_bodies("topics", self))
+        return cast("list[str]", _from_column("topics", self))
 
     @property
     def group_id(self) -> str | None:
         """The first group in the request."""
-        return cast("str | None", _from_bodies("group_id", self))
+        return cast("str | None", _from_column("group_id", self))
 
     @property
     def transactional_id(self) -> str | None:
         """The first transactional ID in the request."""
-        return cast("str | None", _from_bodies("transactional_id", self))
+        return cast("str | None", _from_column("transactional_id", self))
 
     @property
     def throttle_time_ms(self) -> int | None:
         """Throttle time in the response."""
-        return cast("int | None", _from_bodies("throttle_time_ms", self))
+        return cast("int | None", _from_column("throttle_time_ms", self))
 
     @property
     def records(self) -> int | None:
         """Records in both messages, from the batch headers; None: the API carries none, or not known."""
-        return cast("int | None", _from_bodies("records", self))
+        return cast("int | None", _from_column("records", self))
 
     @property
     def records_bytes(self) -> int | None:
         """Bytes of the record data on the wire, with batch headers; None as above."""
-        return cast("int | None", _from_bodies("records_bytes", self))
+        return cast("int | None", _from_column("records_bytes", self))
 
     def to_dict(self) -> dict[str, Any]:
         """The row of ``read --json``: column name -> str, int, bool, list, dict or None."""
@@ -805,7 +810,7 @@ class Exchange:
         return cast("str", import_module("kdissect.text.notebook").html(self))
 
 
-def _from_bodies(column: str, exchange: Exchange) -> object:
+def _from_column(column: str, exchange: Exchange) -> object:
     return import_module("kdissect.tables.columns").BY_NAME[column].get(exchange)
 
 

@@ -32,7 +32,7 @@ MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-bef
     ("read", "large", "packets"): 210,
     ("read", "chatty", "exchanges"): 3670,
     ("read --names whole", "chatty", "exchanges"): 4540,
-    ("read --json", "chatty", "exchanges"): 5400,
+    ("read --json", "chatty", "exchanges"): 5430,
     ("records --json", "loopback", "records"): 338,
     ("summary", "chatty", "exchanges"): 9500,
 }

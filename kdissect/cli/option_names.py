@@ -19,11 +19,11 @@ _FILTER = (
 )
 _OUTPUT = (
     "-V -x --full --records --json --csv --fields --heading --wide --order --quiet -t --color -w --mode "
-    "--with-keys --decrypted --comments --wireshark-filter --check-crcs --template --schemas --output -b -a "
-    "--format --compress --max-size --tables --bodies --rotate --partition-by --lines --summary --top "
-    "--prometheus --prometheus-cert --prometheus-key --by --order-by --max-rows --interval "
-    "--groups --lag --versions --transactions --connections --findings --list --fail --fail-on --sketches "
-    "--diagram --mermaid --overwrite --redo --append --report --show-sql "
+    "--with-keys --decrypted --comments --wireshark-filter --request-log --check-crcs --template --schemas "
+    "--output -b -a --format --compress --max-size --tables --bodies --rotate --partition-by --lines "
+    "--summary --top --prometheus --prometheus-cert --prometheus-key --by --order-by --max-rows "
+    "--interval --groups --lag --versions --transactions --connections --findings --list --fail --fail-on "
+    "--sketches --diagram --mermaid --overwrite --redo --append --report --show-sql "
     "--ddl --sql --pyspark --location --start --source --open --width"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --strategy --engine --log"

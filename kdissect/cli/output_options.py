@@ -85,6 +85,12 @@ output_options = combine(
         is_flag=True,
         help="Show Wireshark's display filter for the packets of these exchanges: with --exchange, of one.",
     ),
+    click.option(
+        "--request-log",
+        "as_log",
+        is_flag=True,
+        help="One JSON object per exchange, as in the request log of Kafka's brokers (KIP-673).",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
     color_option,
@@ -147,6 +153,7 @@ class ExchangeOutput(NamedTuple):
     fields: tuple[str, ...]
     heading: bool | None
     as_filter: bool
+    as_log: bool
     quiet: bool
     times: str | None
     color: str
@@ -189,6 +196,7 @@ class ExchangeOutput(NamedTuple):
             self.as_csv,
             self.fields,
             self.as_filter,
+            self.as_log,
             self.quiet,
         )
         return not any(others)
@@ -240,6 +248,13 @@ class ExchangeOutput(NamedTuple):
             from kdissect.text.wireshark import display_filters
 
             return Each(*display_filters(out.write), **hooks)
+        if self.as_log:
+            from kdissect.tables.lines import JsonLines
+            from kdissect.tables.request_log import entry
+            from kdissect.tables.values import json_line
+
+            log = JsonLines(json_writer(out), flush_each=flush)
+            return Each(lambda exchange: log.add(json_line(entry(exchange))), log.close, **hooks)
         if self.fields:
             from kdissect.tables.lines import FieldLines
 
@@ -273,6 +288,7 @@ class ExchangeOutput(NamedTuple):
             "--json": self.as_json,
             "--csv": self.as_csv,
             "--wireshark-filter": self.as_filter,
+            "--request-log": self.as_log,
             "-q": self.quiet,
         }
         check_exclusive(ways | others)

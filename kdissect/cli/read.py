@@ -135,7 +135,7 @@ def read(
     query = take_query(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
     query = query.with_fields(output.fields)
-    if not (output.as_json or output.as_csv or output.fields):
+    if not (output.as_json or output.as_csv or output.as_log or output.fields):
         query = query.without_latency_parts()
     if target is not None:
         from kdissect.cli.pcapng_output import AS_CAPTURED, DECRYPTED, WITH_KEYS, write
@@ -162,7 +162,9 @@ def read(
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and core.is_used  # and several would read the files twice
     is_single = bool(count or flush or is_fast)
-    has_bodies = output.tree or output.show_bytes or check_crcs or not query.demand().is_known
+    has_bodies = (
+        output.tree or output.show_bytes or output.as_log or check_crcs or not query.demand().is_known
+    )
     jobs = processes(
         query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )

@@ -11,9 +11,11 @@ by their content. Memory: fragments of IP datagrams (ip.py).
 from __future__ import annotations
 
 import os
+from binascii import b2a_base64
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha1
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -48,6 +50,9 @@ TIMESTAMPS = 8
 _TIMESTAMPS = bytes([TIMESTAMPS])
 _NO_OPERATION, _SACK = 1, 5  # other kinds of options
 _ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
+
+_CACHED_IDS = 4096
+_SEED = bytes(2)
 
 
 class Segments:
@@ -210,6 +215,26 @@ def address_text(address: bytes) -> str:
     from socket import AF_INET6, inet_ntop  # not loaded for a capture without IPv6
 
     return inet_ntop(AF_INET6, address)
+
+
+def _packed(ip: str) -> bytes:
+    if ":" not in ip:
+        return bytes(map(int, ip.split(".")))
+    from socket import AF_INET6, inet_pton
+
+    return inet_pton(AF_INET6, ip)
+
+
+@lru_cache(_CACHED_IDS)
+def community_id(one: Endpoint, other: Endpoint) -> str:
+    """The Community ID of a TCP connection, the same in both directions: version 1, with seed 0, from
+    https://github.com/corelight/community-id-spec.
+    """
+    (ip, port), (far_ip, far_port) = sorted(
+        (_packed(end.ip), end.port.to_bytes(2, "big")) for end in (one, other)
+    )
+    ends = _SEED + ip + far_ip + bytes((TCP, 0)) + port + far_port
+    return f"1:{b2a_base64(sha1(ends, usedforsecurity=False).digest(), newline=False).decode()}"
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def _from_driver(
 
 
 _SUMMED = ("request_bytes", "response_bytes")
-_FIRST = ("connection", "capture", "client_id", "proxy")
+_FIRST = ("connection", "capture", "client_id", "proxy", "community_id")
 _LAST = ("client_software_name", "client_software_version", "principal", "sasl_mechanism", "cluster_id")
 _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port", "hop_ip", "hop_port")
 _KINDS = {"answered": ANSWERED, "unanswered": UNANSWERED, "unacknowledged": UNACKNOWLEDGED, "orphans": ORPHAN}

@@ -24,6 +24,7 @@ from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis, codes, vendors
 from kdissect.model import KINDS, OUTCOMES, Embedded
 from kdissect.nearest import did_you_mean
+from kdissect.net.tcp import community_id
 from kdissect.query import where
 from kdissect.query.filters import build, client_names, convert_amount, named_topics
 from kdissect.query.where import Reference
@@ -220,11 +221,12 @@ def _anomalies(exchange: Exchange) -> list[dict[str, Any]]:
     return [anomaly._asdict() for anomaly in exchange.anomalies]
 
 
-def proxy_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
-    """The columns about the PROXY headers of a connection.
+def tcp_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
+    """The columns about a TCP connection and its PROXY headers.
 
     Args:
-        get: from a row to an object with ``hop`` and ``proxy``, as in ``model.ConnectionInfo``.
+        get: from a row to an object with ``client``, ``broker``, ``hop`` and ``proxy``, as in
+            ``model.ConnectionInfo``.
     """
 
     def hop(name: str) -> Getter:
@@ -233,6 +235,10 @@ def proxy_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
     def fields(row: Any) -> dict[str, Any] | None:
         proxy = get(row).proxy
         return None if proxy is None else {name: getattr(proxy, name) for name, _ in PROXY.fields}
+
+    def community(row: Any) -> str:
+        ends = get(row)
+        return community_id(ends.hop or ends.client, ends.broker)
 
     return (
         Column(
@@ -251,6 +257,14 @@ def proxy_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
             "What else the PROXY header says: its version; the server name (SNI), ALPN and version of the "
             "client's TLS session with the proxy; the common name in the client's certificate; the ID of the "
             "VPC endpoint in AWS. Null without a header. It is a claim of the end that connected.",
+        ),
+        Column(
+            "community_id",
+            STRING,
+            community,
+            "Community ID of the TCP connection (version 1, seed 0), by which Zeek, Suricata, Arkime and "
+            "Wireshark find it too. Connections that use the same addresses and ports one after the other "
+            "have the same.",
         ),
     )
 
@@ -399,7 +413,7 @@ EXCHANGE: tuple[Column, ...] = (
         "Cluster of the broker: as Metadata, DescribeCluster and a few other APIs name it, or as given with "
         "`--cluster`. Null if it is not known; see [clusters](names.md#clusters).",
     ),
-    *proxy_columns(attrgetter("connection")),
+    *tcp_columns(attrgetter("connection")),
     Column("client_id", STRING, attrgetter("client_id"), "Client ID in the request header."),
     Column(
         "client_software_name",

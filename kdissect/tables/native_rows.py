@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _SHARED = (
     "connection", "client_ip", "client_port", "broker_ip", "broker_port", "cluster_id", "hop_ip", "hop_port",
-    "proxy",
+    "proxy", "community_id",
     "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 )  # fmt: skip
 _OF_API = ("api", "api_key", "api_version", "wait_kind")

@@ -24,7 +24,7 @@ from kdissect.tables.columns import (
     Column,
     Struct,
     file_name,
-    proxy_columns,
+    tcp_columns,
 )
 from kdissect.tables.form import SEE_EXCHANGES, Table, day, of_exchange, time_columns, valid_time
 from kdissect.version import __version__
@@ -292,7 +292,7 @@ CONNECTIONS = Table(
         _plain("broker_port", INT32, "Broker TCP port.", "broker.port"),
         _plain("cluster_id", STRING, "Cluster of the broker, see `exchanges`; of all connections to a broker "
                "that did not open, null."),
-        *proxy_columns(lambda row: row),
+        *tcp_columns(lambda row: row),
         _plain("client_id", STRING, "Client ID of the first request that has one."),
         _plain("client_software_name", STRING, "Client library, if the connection sent it."),
         _plain("client_software_version", STRING, "Version of the client library."),

@@ -1,4 +1,6 @@
-"""``packet`` and ``tcp_stream`` are tshark's ``frame.number`` and ``tcp.stream``."""
+"""``packet``, ``tcp_stream`` and ``community_id`` are tshark's ``frame.number``, ``tcp.stream`` and
+``communityid``.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SAMPLES = ["quickstart.pcap", "mock-rebalance.pcapng", "midstream.pcap", "kafka-4-cluster.pcap.gz"]
+SAMPLES += ["../tests/field/proxy-v2-long.pcap"]
 
 
 def numbered(capture: str, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
-    done = run(capsys, "read", "-e", "packet,tcp_stream", *options, capture)
+    done = run(capsys, "read", "-e", "packet,tcp_stream,community_id", *options, capture)
     assert done.status == OK
     return done.lines
 
 
 def tshark(capture: str) -> set[str]:
-    command = ["tshark", "-r", capture, "-T", "fields", "-e", "frame.number", "-e", "tcp.stream"]
+    command = ["tshark", "-r", capture, "--enable-protocol", "communityid", "-T", "fields"]
+    command += ["-e", "frame.number", "-e", "tcp.stream", "-e", "communityid"]
     return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
 
 
@@ -40,6 +44,18 @@ def test_samples(sample: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines
     assert set(lines) <= tshark(f"samples/{sample}")
     assert numbered(f"samples/{sample}", capsys, "-j", "2") == lines
+
+
+@pytest.mark.tshark
+def test_ipv6(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    talks = (
+        talk(client=("2001:db8::2", 9092), broker=("2001:db8::1", 9093)),
+        talk(client=("::1", 5), broker=("::1", 9092)),
+    )
+    capture = write(tmp_path / "x.pcap", *talks)
+    lines = numbered(capture, capsys)
+    assert len({line.split("\t")[2] for line in lines}) == 2
+    assert set(lines) <= tshark(capture)
 
 
 @pytest.mark.tshark
@@ -59,7 +75,7 @@ def test_reused_ports_and_connections_that_are_never_opened(
     assert {line.split("\t")[1] for line in lines} == {"1", "3", "6"}
     assert set(lines) <= tshark(capture)
     assert numbered(capture, capsys, "-Y", "tcp_stream == 3") == [
-        line for line in lines if line.endswith("\t3")
+        line for line in lines if line.split("\t")[1] == "3"
     ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.model import Endpoint, Interface, Packet, Segment
-from kdissect.net.tcp import ACK, PSH, Segments, endpoints, reversed_ends
+from kdissect.net.tcp import ACK, PSH, Segments, community_id, endpoints, reversed_ends
 from tests.segments import (
     COOKED,
     COOKED_V2,
@@ -236,3 +236,21 @@ def test_mutated_packets_raise_nothing(
             assert len(result.ends) in (12, 36)
     segments.close()
     assert fed >= parsed
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "known"),
+    [  # those of the specification's authors, for their own programs
+        (("128.232.110.120", 34855), ("66.35.250.204", 80), "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
+        (("1.2.3.4", 1122), ("5.6.7.8", 3344), "1:wCb3OG7yAFWelaUydu0D+125CLM="),
+    ],
+)
+def test_community_ids_are_those_of_zeek(one: tuple[str, int], other: tuple[str, int], known: str) -> None:
+    assert community_id(Endpoint(*one), Endpoint(*other)) == known
+    assert community_id(Endpoint(*other), Endpoint(*one)) == known
+
+
+def test_both_ends_of_a_community_id_can_have_one_address() -> None:
+    ends = [Endpoint("::1", 9092), Endpoint("::1", 1), Endpoint("::2", 1)]
+    ids = {community_id(one, other) for one in ends for other in ends if one is not other}
+    assert len(ids) == 3

@@ -79,9 +79,9 @@ def test_bodies_can_be_variants(spark: SparkSession) -> None:
 
 DERIVED = (
     "connection", "client_ip", "client_port", "broker_ip", "broker_port", "hop_ip", "hop_port", "proxy",
-    "client_id", "client_software_name", "client_software_version", "principal", "sasl_mechanism",
-    "cluster_id", "exchanges", "answered", "unanswered", "no_answer", "unacknowledged", "orphans",
-    "request_bytes",
+    "community_id", "client_id", "client_software_name", "client_software_version", "principal",
+    "sasl_mechanism", "cluster_id", "exchanges", "answered", "unanswered", "no_answer", "unacknowledged",
+    "orphans", "request_bytes",
     "response_bytes",
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ request_transfer_us int64, response_transfer_us int64, total_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
 cluster_id string
 hop_ip string, hop_port int32
-proxy PROXY
+proxy PROXY, community_id string
 client_id string, client_software_name string, client_software_version string
 principal string, sasl_mechanism string
 api string, api_key int16, api_version int16, correlation_id int32, request_bytes int64, response_bytes int64

@@ -74,6 +74,7 @@ def test_a_complete_row() -> None:
             "hop_ip": None,
             "hop_port": None,
             "proxy": None,
+            "community_id": "1:m+kyznPFbyu3mDVLmaL65+Rm6jQ=",
             "client_id": "app",
             "client_software_name": "librdkafka",
             "client_software_version": "2.6.0",

@@ -102,6 +102,7 @@ LINES: dict[str, tuple[str, ...]] = {
         *("--error '*'", "-t r --error serious", "--json --kind unanswered", "--slower-than 1ms"),
         *("-Y 'latency > 2ms'", "--json -Y 'request.topics.partitions.fetch_offset > 5'"),
         *("--topic nosuch -q", "--api Produce -w written.pcapng", "--api Fetch --wireshark-filter"),
+        *("--request-log",),
     ),
     "records": (
         *("", "--json", "--csv --produced", "-V --fetched", "-x", "-q", "--unique", "--control", "-c 7"),
