@@ -75,6 +75,7 @@ COMMANDS = {
     "story-record": f"story record:spread:1@0 {_CLUSTER}",
     "story-record-diagram": f"story record:spread:1@0 --diagram {_CLUSTER}",
     "story-record-mermaid": f"story record:spread:1@0 --mermaid {_CLUSTER}",
+    "story-broker": f"story broker:2 --since 12:57:05 {_CLUSTER}",
     "story-nothing": f"story group:restles {_STORM}",
     "story-invalid": f"story restless {_STORM}",
     "check": f"check {_CLUSTER}",

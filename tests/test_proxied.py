@@ -239,7 +239,7 @@ def test_pages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     document = json.loads(run(capsys, "summary", "--groups", "--json", path).out)
     (group,) = document["group_history"]
     assert [member["address"] for member in group["members"]] == [CLIENT.ip]
-    entries = map(json.loads, run(capsys, "story", "--json", f"client:{CLIENT.ip}", path).lines)
+    _, *entries = map(json.loads, run(capsys, "story", "--json", f"client:{CLIENT.ip}", path).lines)
     assert {entry["client_ip"] for entry in entries} == {CLIENT.ip}
     assert str(CLIENT) in run(capsys, "read", path).lines[0]
 

@@ -4,19 +4,24 @@ group:G            exchanges that name a group
 client:C           those of a client: client ID, ``10.0.0.5``, ``10.0.0.5:41234``
 txn:ID             those that name a transactional ID, and markers of its producer IDs
 topic:T            those about a topic, its configs or its ACLs
+broker:N           those that a broker answers: node ID, ``10.0.0.9:9092``, ``10.0.0.9``
+host:IP            those from or to an address
 record:T-P@OFFSET  those that carried the record at an offset, and each group's first commit past it
 
-Names can be globs, as in filters.py. The filter of a transactional ID holds its producer IDs, that of a
-record the groups that have committed.
+Names can be globs, as in filters.py. The addresses of a node ID must be found before: messages may name them
+late. The filter of a transactional ID holds its producer IDs, that of a record the groups that have
+committed.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
+from kdissect.exchanges.nodes import nodes
 from kdissect.exchanges.partition_records import partition_records
 from kdissect.exchanges.touched import touched
 from kdissect.names import kept
@@ -35,10 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kdissect.exchanges.partition_records import PartitionRecords
-    from kdissect.model import Body, Exchange
+    from kdissect.model import Body, Endpoint, Exchange
+    from kdissect.query.filters import PartitionTest
 
-GROUP, CLIENT, TRANSACTION, TOPIC, RECORD = KINDS = ("group", "client", "txn", "topic", "record")
-FORMS = "group:G, client:C, txn:ID, topic:T or record:T-P@OFFSET"
+GROUP, CLIENT, TRANSACTION, TOPIC, RECORD, BROKER, HOST = KINDS = (
+    *("group", "client", "txn", "topic", "record"),
+    *("broker", "host"),
+)
+FORMS = "group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N or host:IP"
 
 _RECORD = re.compile(r"(?P<topic>.+)[-:](?P<partition>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII | re.DOTALL)
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
@@ -51,18 +60,47 @@ class Subject(NamedTuple):
 
     Attributes:
         kind: one of ``KINDS``.
-        name: of the group, client, transaction or topic, or a glob.
+        name: of the group, client, transaction or topic, or a glob; node ID or address of a broker; address.
         partition, offset: of a record.
+        addresses: of a broker with a node ID, each with its port.
     """
 
     kind: str
     name: str
     partition: int = -1
     offset: int = -1
+    addresses: frozenset[str] = frozenset()
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a broker's node ID, so that its ``addresses`` must be found."""
+        return self.kind == BROKER and self.name.isdecimal()
+
+    @property
+    def is_partition(self) -> PartitionTest | None:
+        """A test of the partitions that it is about; None: it is about no topic."""
+        if self.kind not in (TOPIC, RECORD):
+            return None
+        return partition_test((self.name,), (str(self.partition),) if self.kind == RECORD else ())
+
+    def is_end(self, client: Endpoint, broker: Endpoint, hop: Endpoint | None = None) -> bool:
+        """Whether it is a broker or host that is an end of this connection."""
+        if self.kind == BROKER:
+            return str(broker) in self.addresses if self.is_node else self._is_name((str(broker), broker.ip))
+        ends = client, broker, hop or client
+        return self.kind == HOST and any(self._is_name((end.ip,)) for end in ends)
+
+    def _is_name(self, names: tuple[str, ...]) -> bool:
+        return _name_test(self.name).any_in(names)
 
     def filter(self) -> Filter:
         """A new filter of the exchanges that concern it."""
         return _FILTERS[self.kind](self)
+
+
+@lru_cache(1)
+def _name_test(name: str) -> NameTest:
+    return NameTest((name,))
 
 
 def parse_subject(text: str) -> Subject:
@@ -91,6 +129,23 @@ def _client(subject: Subject) -> Filter:
     return Filter((lambda exchange: is_client.any_in(client_names(exchange)),), name_kinds=(kind,))
 
 
+def _end(names: Callable[[Exchange], Iterator[str]], subject: Subject) -> Filter:
+    def is_end(exchange: Exchange) -> bool:
+        connection = exchange.connection
+        return subject.is_end(connection.client, connection.broker, connection.hop)
+
+    return Filter((is_end,), name_kinds=(NameKind(subject.kind, (subject.name,), names),))
+
+
+def _broker_names(exchange: Exchange) -> Iterator[str]:
+    broker = exchange.connection.broker
+    yield from (str(broker), broker.ip, *(str(node.id) for node in nodes(exchange)))
+
+
+def _host_names(exchange: Exchange) -> Iterator[str]:
+    yield from (exchange.connection.client.ip, exchange.connection.broker.ip)
+
+
 def _topic(subject: Subject) -> Filter:
     is_topic = NameTest((subject.name,))
     kind = NameKind("topic", (subject.name,), named_topics)
@@ -115,6 +170,8 @@ _FILTERS: dict[str, Callable[[Subject], Filter]] = {
     CLIENT: _client,
     TRANSACTION: _transaction,
     TOPIC: _topic,
+    BROKER: partial(_end, _broker_names),
+    HOST: partial(_end, _host_names),
     RECORD: _record,
 }
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
 API_VERSIONS = 18
-_NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
+NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
+"""APIs whose responses name nodes."""
 
 
 Offers = dict[int, tuple[int, int]]
@@ -64,7 +65,7 @@ class Cluster:
             }
             if offered:
                 self._take_offers(facts.broker, offered, (exchange.completed_ns, facts.id))
-        elif facts.api in _NODE_APIS:
+        elif facts.api in NODE_APIS:
             cluster_id, reported = (
                 exchange.response.get("cluster_id") or "",
                 (exchange.completed_ns, facts.id),

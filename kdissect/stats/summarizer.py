@@ -337,37 +337,41 @@ class HealthCounts(Summed):
 
     findings: Findings = merged()
     load: Load = merged()
-    _sessions: FetchSessions = own()
+    sessions: FetchSessions = own()
     _aggregator: Aggregator = own()
 
     needs_each = False
 
     def __init__(self, limits: Limits) -> None:
         self.findings, self.load = Findings(limits), Load()
-        self._sessions = FetchSessions(limits)
+        self.sessions = FetchSessions(limits)
         self._aggregator = Aggregator(limits, [self.findings.feed_aggregate, self.load.merge])
 
     def connection_feed(self, limits: Limits) -> ConnectionFeed:
         """What passes connections on to this, as observer of a dissection."""
-        feed = ConnectionFeed(limits, self._connect, filtered=False)
+        feed = ConnectionFeed(limits, self.connect, filtered=False)
         feed.on_name.append(self.findings.resolved)
         return feed
 
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange."""
-        facts = Facts(exchange, self._sessions)
+        self.count(Facts(exchange, self.sessions))
+
+    def count(self, facts: Facts) -> None:
+        """Count an exchange, by its facts, which know of ``sessions``."""
         self.findings.feed(facts)
         self._aggregator.feed(facts)
 
     def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
         """What the core must know to count exchanges."""
-        return tally_plan(context, log, self._feed_usual, self._sessions, slowest=0)
+        return tally_plan(context, log, self._feed_usual, self.sessions, slowest=0)
 
     def settle(self) -> None:
         """Count what waits."""
         self._aggregator.settle()
 
-    def _connect(self, row: ConnectionLogRow) -> None:
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count a connection that has ended, after all its exchanges."""
         self._aggregator.settle(row.key)
         self.findings.connect(row)
 

@@ -11,7 +11,6 @@ carried the record of the story. Names come from the network: both forms escape 
 from __future__ import annotations
 
 import re
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.phrases import columns_of, facts, printable, truncate, wrapped
@@ -49,11 +48,11 @@ class _Arrow(NamedTuple):
 
 
 def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
-    """Arrows and notes in order of time."""
+    """The verdict, if it is among the rows, then arrows and notes in order of time."""
     arrows: list[_Arrow | Note] = []
     for row in rows:
         if isinstance(row, Note):
-            arrows.append(row)
+            arrows.append(row._replace(text=f"{row.text}; {row.why}") if row.why else row)
             continue
         label = row.name + (f" x{row.count:,}" if row.count > 1 else "")
         forth = row.time_ns, row.client, row.broker, False, label
@@ -65,7 +64,7 @@ def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
             arrows += [_Arrow(*forth, row.text), _Arrow(*back, result, failed)]
         else:
             arrows.append(_Arrow(*forth, facts(result, row.text), failed))
-    return sorted(arrows, key=attrgetter("time_ns"))
+    return sorted(arrows, key=lambda arrow: (not (isinstance(arrow, Note) and arrow.why), arrow.time_ns))
 
 
 def text_diagram(

@@ -257,6 +257,7 @@ class TopicRecreated(Rule):
     name = "topic-recreated"
     severity = WARNING
     of = ("topic",)
+    is_event = True
     title = "A topic is deleted and created again under the same name."
     when = (
         "Any topic name for which Metadata responses (version 10 and later) of a cluster have two topic IDs."

@@ -19,7 +19,7 @@ from kdissect.stats.findings.rule import MAX_ENDS, WORST_FIRST, Evidence, combin
 from kdissect.stats.rows import row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.stats.findings.rule import RulePart, Scope
 
@@ -51,6 +51,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     "broker-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout", "broker-resets", "broker-closes"), BROKER),
         **dict.fromkeys(("reconnect-loop", "request-timeouts", "incomplete-messages"), BROKER),
+        "broker-silent": BROKER,
         "leaders-moving": NODE,
         **dict.fromkeys(("not-leader-storm", "coordinator-unavailable", "not-enough-replicas"), TIME),
     },
@@ -287,16 +288,19 @@ def rows(parts: Sequence[RulePart], places: Mapping[str, int]) -> list[FindingRo
         finding.parts.append(part)
     names_cluster = len({part.cluster_id for part in parts if part.cluster_id is not None}) > 1
     trees = [list(finding.rows(names_cluster=names_cluster)) for finding in findings.values()]
-    trees.sort(key=lambda tree: _worst_first(tree[0], places))
+    events = {part.rule.name for part in parts if part.rule.is_event}
+    trees.sort(key=lambda tree: _worst_first(tree[0], events, places))
     return [row for tree in trees for row in tree]
 
 
-def _worst_first(row: FindingRow, places: Mapping[str, int]) -> tuple[int, int, int, int, int, str]:
+def _worst_first(row: FindingRow, events: Collection[str], places: Mapping[str, int]) -> tuple[Any, ...]:
+    """Of one severity: what failed, then events of unknown cost, then time in which requests only waited."""
     impact = row.impact
     failed = (impact.requests or 0) + (impact.records or 0)
     return (
         WORST_FIRST.index(row.severity),
         -failed,
+        row.rule not in events,
         -(impact.lost_us or 0),
         places[row.rule],
         -row.count,

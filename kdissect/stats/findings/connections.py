@@ -1063,6 +1063,7 @@ class ClientVanished(ConnectionRule):
     name = "client-vanished"
     severity = WARNING
     of = _TCP_ENDS
+    is_event = True
     title = "A client stops acknowledging and comes back on a new connection."
     when = (
         f"The broker retransmitted {_UNANSWERED_COPIES} times or more without an acknowledgment. The client "

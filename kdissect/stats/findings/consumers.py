@@ -563,6 +563,7 @@ class PollTimeout(Rule):
     name = "poll-timeout"
     severity = WARNING
     of = ("group", "client", "host")
+    is_event = True
     title = "A member leaves its group because the application did not call poll() for too long."
     when = (
         "Any LeaveGroup whose reason says so. The Java client gives it since 3.2 (KIP-800), librdkafka none."

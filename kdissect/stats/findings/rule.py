@@ -274,6 +274,7 @@ class Rule(Summed, ABC):
         of: what the elements of a key name, see ``Scope``.
         failed, records, lost: what a finding cost: requests that failed, records refused or not read, and the
             time lost, as attributes of the counts; a time ends in its unit. Empty: none, or not counted.
+        is_event: whether it is about something that should not happen even once, whose cost is not counted.
         apart: findings with different names of this kind are not joined; empty: all of the rule are.
         apis: APIs of the exchanges it needs; empty: all.
         needs_flaws: whether it needs only exchanges with a flaw, see ``Facts``.
@@ -290,6 +291,7 @@ class Rule(Summed, ABC):
     failed: ClassVar[str] = ""
     records: ClassVar[str] = ""
     lost: ClassVar[str] = ""
+    is_event: ClassVar[bool] = False
     apart: ClassVar[str] = ""
     apis: ClassVar[frozenset[str]] = frozenset()
     needs_flaws: ClassVar[bool] = False

@@ -191,3 +191,23 @@ def test_the_most_severe_and_harmful_cause_stands_first(monkeypatch: pytest.Monk
     parts[-1].severity = NOTE
     parts[1].severity = ERROR
     assert [name for name, _ in summary(*parts)] == ["throttled", "network-loss", "connect-timeout", "acks"]
+
+
+def test_an_event_of_unknown_cost_stands_before_time_that_requests_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cost = {
+        "queueing": (None, 9),
+        "poll-timeout": (None, None),
+        "broker-closes": (1, None),
+        "acks": (None, None),
+    }
+    monkeypatch.setattr(
+        causes,
+        "_impact",
+        lambda rule, _: causes.ImpactRow(
+            requests=cost[rule.name][0], records=None, lost_us=cost[rule.name][1]
+        ),
+    )
+    parts = [part(name, scope={**ELSE, "client": [name], "group": [name]}) for name in cost]
+    assert [name for name, _ in summary(*parts)] == ["broker-closes", "poll-timeout", "queueing", "acks"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.frames import heartbeat_answers, heartbeats
-from tests.segments import ACK, RST
+from tests.frames import heartbeat_answers, heartbeats, request, response
+from tests.segments import ACK, RST, SYN
 from tests.stats.findings.test_troubles import ELSEWHERE, findings, refused, served, talk, unanswered
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.segments import Talk
 
 RULE = "broker-unreachable"
+FIND_COORDINATOR, NOT_AVAILABLE = 10, 15
 
 
 def killed(place: int, at_s: float, client: str = "10.0.0.1") -> Talk:
@@ -101,3 +102,51 @@ def test_how_long_a_broker_was_gone_is_not_known_if_nobody_tried() -> None:
     assert (soon.message, soon.severity) == (late.message, late.severity)
     assert (soon.last - soon.first).total_seconds() == 25
     assert (late.last - late.first).total_seconds() == 2
+
+
+def left_waiting(place: int, at_s: float, client: str) -> Talk:
+    """A client whose requests the host still acknowledged; it gives up after its time-out."""
+    one = talk(place, at_s=at_s, client=client).handshake()
+    one.client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0]).client_acks().waits(1)
+    one.client_sends(heartbeats(1, first=2)[0]).broker_acks().waits(40)
+    return one.put(0, RST | ACK)
+
+
+def tries(place: int, at_s: float, client: str) -> Talk:
+    """An attempt to connect that nobody answers."""
+    one = talk(place, at_s=at_s, client=client)
+    for _ in range(3):
+        one.put(0, SYN, sequence=1000, acknowledgment=0).waits(1)
+    return one
+
+
+def searches(place: int, at_s: float, client: str, times: int) -> Talk:
+    """A client that asks another broker for the coordinator, which is on the host that is gone."""
+    one = talk(place, ELSEWHERE, at_s, client).handshake()
+    for number in range(1, times + 1):
+        body = {"key": "billing", "key_type": 0}
+        one.client_sends(request(FIND_COORDINATOR, 2, body, correlation_id=number))
+        one.broker_sends(
+            response(FIND_COORDINATOR, 2, {"error_code": NOT_AVAILABLE, "node_id": -1}, correlation_id=number)
+        ).waits(0.5)
+    return one
+
+
+def test_a_host_that_is_gone_is_one_row_and_its_consequences() -> None:
+    clients = "10.0.0.1", "10.0.0.5", "10.0.0.6"
+    rows = findings(
+        *(left_waiting(place, 10, client) for place, client in enumerate(clients)),
+        *(tries(100 + 20 * place + number, 12 + 4 * number, client)
+          for place, client in enumerate(clients) for number in range(8)),
+        *(searches(300 + place, 11, client, 80) for place, client in enumerate(clients)),
+    )  # fmt: skip
+    assert [(row.rule, row.explained_by) for row in rows] == [
+        (RULE, None),
+        ("coordinator-unavailable", RULE),  # the storm
+        ("broker-silent", RULE),
+        ("request-timeouts", RULE),
+        ("connect-timeout", RULE),
+    ]
+    gone, storm, _, time_outs, _ = rows
+    assert (gone.severity, gone.scope.hosts.count, gone.impact.requests) == ("error", 3, 24)
+    assert (storm.count, time_outs.count) == (240, 3)
