@@ -131,7 +131,18 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
 
 def test_findings_say_whom_they_hit_what_they_cost_and_what_explains_them() -> None:
     text = page(summary("kafka-4-cluster"), FULL, (), PLAIN)
-    assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections: " in text
+    assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections</dd>" in text
     assert "<dt>Cost</dt><dd>60 requests failed, 15.97s lost</dd>" in text
     assert text.count("<dt>Explained by</dt><dd>broker-unreachable</dd>") == 2
     assert "NamesRow" not in text
+
+
+def test_tables_link_to_the_latencies_that_are_on_the_page() -> None:
+    document = summary("kafka-4-cluster")
+    assert document.errors is not None
+    example = document.errors[0].example
+    slow = many(document.slowest, 1)[0]
+    text = page(replace(document, slowest=[replace(slow, exchange=example)]), FULL, (), PLAIN)
+    assert f'<td><a href="#x-{example}">{example}</a></td>' in text
+    assert f'<tr id="x-{example}">' in text
+    assert f"<td>{document.errors[-1].example}</td>" in text
