@@ -198,7 +198,7 @@ def test_hostile_names_do_nothing(shown: Callable[[str], Chrome]) -> None:
         if name.isprintable():
             assert name in text
     assert browser.find_elements(By.CSS_SELECTOR, "img, object, iframe, [onload], [onerror]") == []
-    figure = browser.find_element(By.ID, "chart-findings")
+    figure = browser.find_element(By.ID, "chart-lifetimes")
     figure.find_element(By.TAG_NAME, "summary").click()
     table = WebDriverWait(browser, SECONDS).until(lambda _: figure.find_element(By.TAG_NAME, "table"))
     assert any("<" in name for name in rows_of(table, 2))

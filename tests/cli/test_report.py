@@ -95,7 +95,7 @@ def test_every_link_and_every_chart_leads_somewhere(storm: Path) -> None:
     [data] = [text for text in elements.texts["script"] if text.startswith("[")]
     names = [each["name"] for each in json.loads(data)]
     assert {f"chart-{name}" for name in names} <= {*ids}
-    assert {"overview", "throughput", "latency", "groups", "findings"} <= {*names}
+    assert {"overview", "throughput", "latency", "groups", "findings", "lifetimes"} <= {*names}
 
 
 def test_the_policy_allows_what_is_in_the_page_and_nothing_else(storm: Path) -> None:
