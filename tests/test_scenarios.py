@@ -172,6 +172,15 @@ def test_offsets_and_lag_are_those_of_kafka_consumer_groups() -> None:
         assert members[client_log["consumer-id"]].client == client_log["client-id"]
 
 
+def test_the_lag_of_groups_over_time_ends_as_kafka_consumer_groups_says() -> None:
+    described: Counter[str] = Counter()
+    for client_log in truth("kafka-4-lag")["facts"]["kafka-consumer-groups"]:
+        described[client_log["group"]] += client_log["lag"]
+    with open_capture(SAMPLES["kafka-4-lag"]) as packets:
+        rows = summarize(dissect(packets), parts=("lag",), interval_s=1).lag_over_time or []
+    assert {row.group: row.points[-1].lag for row in rows} == described
+
+
 def test_positions_and_lag_are_those_of_librdkafka() -> None:
     for name in ("quick", "slow"):
         for number, row in lag("client", name).items():

@@ -108,6 +108,18 @@ def test_summary(lagging: tuple[Path, Path], names: str, jobs: int) -> None:
     assert {row["cluster_id"] for row in both["lag"]} == {PROD, TEST}
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_lag_over_time(lagging: tuple[Path, Path], jobs: int) -> None:
+    def rows(*paths: Path) -> list[Run]:
+        result: list[Run] = document("--lag", "--interval", "1s", "-j", jobs, *paths)["lag_over_time"]
+        return result
+
+    both = rows(*lagging)
+    assert [row["lag_worst"] for row in both] == sorted((row["lag_worst"] for row in both), reverse=True)
+    for cluster, path in zip((PROD, TEST), lagging, strict=True):
+        assert [row for row in both if row["cluster_id"] == cluster] == rows(path) != []
+
+
 @pytest.mark.usefixtures("with_core_and_without")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_clients_and_errors(twins: Callable[[str], tuple[Path, Path]], jobs: int) -> None:

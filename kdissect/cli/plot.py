@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     *("overview", "findings", "throughput", "bytes", "latency", "distribution", "waits", "errors"),
-    *("anomalies", "connections", "matrix", "lag", "groups", "transactions"),
+    *("anomalies", "connections", "matrix", "lifetimes", "lag", "groups", "transactions"),
 )
 """Names of charts: those of ``text.charts.KINDS``, which takes a second to load."""
 FORMS = ("svg", "png", "pdf")
@@ -68,7 +68,8 @@ def plot(chart: str, output: Path, width: int, mode: int | None, jobs: int | Non
 
     KIND is what to show over time: overview (exchanges and errors), findings, throughput (exchanges by API),
     bytes (by API), latency (percentiles of service times), distribution (of service times), waits, errors,
-    anomalies, connections, lag, groups (rebalances), transactions; or matrix (clients x brokers).
+    anomalies, connections (opened and ended), lifetimes (of connections), lag, groups (rebalances),
+    transactions; or matrix (client hosts x brokers).
     """
     from kdissect.text import charts
 

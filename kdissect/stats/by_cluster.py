@@ -100,15 +100,16 @@ class ByCluster(Summed):
         """The rows of all clusters, each with its cluster."""
         return self.rows_of(lambda part: part.rows())
 
-    def rows_of(self, rows: Callable[[Any], Any]) -> Any:
-        """The same for a function that makes the rows of a part."""
+    def rows_of(self, rows: Callable[[Any], Any], order: Callable[[Any], Any] | None = None) -> Any:
+        """The same for a function that makes the rows of a part, and another sort key."""
         by_id = sorted(self.by_id().items(), key=_unknown_last)
         labeled = [_labeled(rows(part), cluster) for cluster, part in by_id]
         joined = labeled[0] if labeled else rows(self._make())
         for each in labeled[1:]:
             joined = _joined(joined, each)
-        if self._order is not None and len(labeled) > 1:
-            joined.sort(key=self._order)
+        order = order or self._order
+        if order is not None and len(labeled) > 1:
+            joined.sort(key=order)
         return joined
 
     def other_counts(self) -> dict[str, int]:

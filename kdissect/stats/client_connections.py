@@ -2,20 +2,23 @@
 
 Holds a row of about 3 KB for each client and broker, at most ``limits.summary_rows``. Connections that never
 opened are counted in separate rows, of which only those to Kafka listeners are reported: which endpoints are
-listeners may become known only at the end.
+listeners may become known only at the end. Of each of ``_LISTENERS`` brokers, it also holds at most 100
+connections one by one.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.learned import Listeners
 from kdissect.net.analysis import ONE_WAY, REFUSED, UNANSWERED, UNOPENED
-from kdissect.stats.document import ClientConnectionsRow
-from kdissect.stats.quantiles import Bounded, Quantiles
-from kdissect.stats.rows import row_of, spread
-from kdissect.stats.sums import Summed, merged, summed, total
+from kdissect.stats.document import ClientConnectionsRow, HostConnectionsRow, LifetimeRow
+from kdissect.stats.quantiles import Bounded, Quantiles, other_counts
+from kdissect.stats.rows import moment, row_of, spread
+from kdissect.stats.sums import Summed, joined, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.usual import Usual
+
+
+_LISTENERS = 1000
+_LIFETIMES, _ALL_LIFETIMES = 25, 400  # of each kind and broker; in all
+_RESET, _UNOPENED, _OUTSTANDING, _OTHER = range(4)  # kinds of connections, the most harmful first
 
 
 @summed
@@ -84,16 +92,72 @@ class ConnectionCounts(Summed):
 
 
 @summed
+class HostCounts(Summed):
+    """The connections of a host to a broker."""
+
+    connections: int = total()
+    bytes: int = total()
+
+
+class _Lifetime(NamedTuple):
+    """A connection; of two, the one to show is the smaller: with more outstanding requests, or longer."""
+
+    less_outstanding: int
+    shorter_ns: int
+    id: str
+    start_ns: int
+    client: str
+    broker: str
+    ending: str
+    exchanges: int
+
+
+def _first(one: list[_Lifetime], other: list[_Lifetime]) -> list[_Lifetime]:
+    return sorted((*one, *other))[:_LIFETIMES]
+
+
+@summed
+class Lifetimes(Summed):
+    """The first connections of one kind to a broker."""
+
+    first: list[_Lifetime] = joined(_first, list)
+
+    def add(self, row: ConnectionLogRow) -> None:
+        """Add a connection."""
+        start_ns = row.first_ns or 0
+        end_ns = row.last_ns if row.end is None else row.end.time_ns
+        is_open = row.opening not in UNOPENED
+        insort(
+            self.first,
+            _Lifetime(
+                less_outstanding=-row.outstanding_calls,
+                shorter_ns=min(0, start_ns - (end_ns or start_ns)),
+                id=row.id,
+                start_ns=start_ns,
+                client=row.client_id or row.client.ip,
+                broker=str(row.broker),
+                ending=row.ending if is_open else str(row.opening),
+                exchanges=row.exchanges,
+            ),
+        )
+        del self.first[_LIFETIMES:]
+
+
+@summed
 class ClientConnections(Summed):
     """The connections of all clients."""
 
     kept: Bounded[tuple[str, Endpoint], ConnectionCounts] = merged()
     unopened: Bounded[tuple[str, Endpoint], ConnectionCounts] = merged()
+    hosts: Bounded[tuple[str, Endpoint], HostCounts] = merged()
+    lifetimes: Bounded[tuple[int, Endpoint], Lifetimes] = merged()
     listeners: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
         self.kept = Bounded(limits.summary_rows, ConnectionCounts)
         self.unopened = Bounded(limits.summary_rows, ConnectionCounts)
+        self.hosts = Bounded(limits.summary_rows, HostCounts)
+        self.lifetimes = Bounded(4 * _LISTENERS, Lifetimes)
         self.listeners = Listeners(limits)
 
     def feed(self, facts: Facts) -> None:
@@ -110,18 +174,70 @@ class ClientConnections(Summed):
             if row.is_listener:
                 self.listeners.add(row.broker)
             self.unopened[row.client.ip, row.broker].add(row)
+            kind = _UNOPENED
         elif row.protocol == KAFKA:
             self.kept[row.client_id or row.client.ip, row.broker].add(row)
+            host = self.hosts[row.client.ip, row.broker]
+            host.connections += 1
+            host.bytes += row.request_bytes + row.response_bytes
+            is_reset = row.end is not None and row.end.reset
+            kind = _RESET if is_reset else _OUTSTANDING if row.outstanding_calls else _OTHER
+        else:
+            return
+        self.lifetimes[kind, row.broker].add(row)
 
     def rows(self) -> list[ClientConnectionsRow]:
         """The rows, those with the most connections first."""
-        reached = [(key, each) for key, each in self.unopened.items() if key[1] in self.listeners]
-        rows = [_row(*key, each) for key, each in (*self.kept.items(), *reached)]
+        rows = [_row(*key, each) for key, each in (*self.kept.items(), *self._failed().items())]
         return sorted(rows, key=lambda row: (-row.connections, row.client, row.broker))
+
+    def host_rows(self) -> list[HostConnectionsRow]:
+        """The rows of hosts, those with the most connections first."""
+        failed, none = self._failed(), HostCounts()
+        rows = [
+            row_of(
+                HostConnectionsRow,
+                self.hosts.get(key, none),
+                host=key[0],
+                broker=str(key[1]),
+                failed=failed[key].connections if key in failed else 0,
+            )
+            for key in {**self.hosts, **failed}
+        ]
+        return sorted(rows, key=lambda row: (-row.connections - row.failed, row.host, row.broker))
+
+    def over_time(self) -> list[LifetimeRow]:
+        """Some connections, the most harmful first."""
+        by_kind = (
+            sorted(chain(*(each.first for key, each in self.lifetimes.items() if self._is_shown(kind, key))))
+            for kind in range(_OTHER + 1)
+        )
+        return [
+            LifetimeRow(
+                connection=each.id,
+                client=each.client,
+                broker=each.broker,
+                start=moment(each.start_ns),
+                end=moment(each.start_ns - each.shorter_ns),
+                ending=each.ending,
+                exchanges=each.exchanges,
+                outstanding=-each.less_outstanding,
+            )
+            for each in list(chain(*by_kind))[:_ALL_LIFETIMES]
+        ]
+
+    def _is_shown(self, kind: int, key: tuple[int, Endpoint]) -> bool:
+        return key[0] == kind and (kind != _UNOPENED or key[1] in self.listeners)
+
+    def _failed(self) -> dict[tuple[str, Endpoint], ConnectionCounts]:
+        """Connections to Kafka listeners that never opened."""
+        return {key: each for key, each in self.unopened.items() if key[1] in self.listeners}
 
     def other_counts(self) -> dict[str, int]:
         """Connections without their own row."""
-        return {} if self.kept.other is None else {"client_connections": self.kept.other.connections}
+        return other_counts(
+            client_connections=(self.kept, "connections"), host_connections=(self.hosts, "connections")
+        )
 
 
 def _row(client: str, broker: Endpoint, counted: ConnectionCounts) -> ClientConnectionsRow:

@@ -215,6 +215,25 @@ class LagRow(OfCluster):
     count: int = described("Fetch responses that show a lag; of a group: commits and OffsetFetch responses.")
 
 
+@dataclass(slots=True, kw_only=True)
+class LagPoint:
+    """The lag of a group at some time."""
+
+    time: datetime = described("When a commit or a high watermark changed it.")
+    lag: int = described("Records, in all its partitions whose lag is known by then.")
+
+
+@dataclass(slots=True, kw_only=True)
+class LagOverTimeRow(OfCluster):
+    """How the lag of a group developed."""
+
+    group: str = described("Group ID.")
+    lag_worst: int = described("The largest lag of the points.")
+    points: list[LagPoint] = described(
+        "The first, then the last one in each of at most 64 stretches of equal length."
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------
 # ``summary --connections`` as typed values: the connections of a client to a broker, from opening to end.
 # ------------------------------------------------------------------------------------------------------------
@@ -254,6 +273,36 @@ class ClientConnectionsRow:
     )
     outstanding: int = described("Requests without a response when their connection ended.")
     tls: dict[str, int] = described("Decrypted connections by TLS version and cipher suite.")
+
+
+@dataclass(slots=True, kw_only=True)
+class HostConnectionsRow:
+    """The Kafka connections of a host to a broker."""
+
+    host: str = described("Address of the client.")
+    broker: str = described("Address and port of the broker.")
+    connections: int = described("Number of connections, without failed ones.")
+    failed: int = described("Connections to a Kafka listener that never opened.")
+    bytes: int = described("Bytes of request and response frames.")
+
+
+@dataclass(slots=True, kw_only=True)
+class LifetimeRow:
+    """A connection from opening to end."""
+
+    connection: str = described("Its ID, for `read --connection`.")
+    client: str = described("Client ID, or the address of a client without one.")
+    broker: str = described("Address and port of the broker.")
+    start: datetime = described("Time of its first packet.")
+    end: datetime = described("Time of the FIN or RST that ended it; without one, of its last bytes.")
+    ending: str = described(
+        "How it ended: client FIN, client RST, broker FIN, broker RST, open (no FIN or RST captured); or why "
+        "it never opened: refused, unanswered, one-way."
+    )
+    exchanges: int = described("Its exchanges.")
+    outstanding: int = described(
+        "Requests without a response at its end, except those that wait by design, as Fetch and JoinGroup do."
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -875,10 +924,21 @@ class Summary:
     intervals: list[IntervalRow] | None = described("A time series.")
     group_history: list[GroupHistory] | None = described("Members and rebalances of each group.")
     lag: list[LagRow] | None = described("Consumer lag.")
+    lag_over_time: list[LagOverTimeRow] | None = described(
+        "Of the 20 groups with the largest lag; null without a time series."
+    )
     versions: VersionsPart | None = described("Versions in use, and those that newer brokers reject.")
     transactions: TransactionsPart | None = described("Producers with a producer ID, and their transactions.")
     client_connections: list[ClientConnectionsRow] | None = described(
         "Connections of clients to brokers, from opening to end."
+    )
+    host_connections: list[HostConnectionsRow] | None = described(
+        "The same by host: those with the most connections first."
+    )
+    connections_over_time: list[LifetimeRow] | None = described(
+        "Connections that were reset, then those that never opened, those that ended with outstanding "
+        "requests, and the longest: at most 25 of each kind to each broker, and 400 in all. Null without a "
+        "time series."
     )
     findings: list[FindingRow] | None = described("Likely problems, the worst first.")
     other: dict[str, int] = described("Exchanges counted together because a table was full, by table.")

@@ -8,16 +8,21 @@ different connections.
 from __future__ import annotations
 
 from bisect import bisect_right
+from heapq import nsmallest
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.fetch_sessions import FETCH
 from kdissect.net.duplex import NEVER_NS
-from kdissect.stats.document import LagRow
+from kdissect.stats.document import LagOverTimeRow, LagPoint, LagRow
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.rows import moment
 from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, summed, total
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.touched import Touched
     from kdissect.limits import Limits
@@ -28,6 +33,7 @@ _LIST_OFFSETS = 2
 _LATEST = -1  # ListOffsets timestamp of the end
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
 _SAMPLES = 64
+_OVER_TIME = 20  # groups
 _MIN_BITS = 20  # of nanoseconds: a millisecond
 _MS_NS = 1_000_000
 
@@ -218,6 +224,12 @@ class Lag(Summed):
         rows.sort(key=largest_lag_first)
         return rows
 
+    def over_time(self) -> list[LagOverTimeRow]:
+        """The lag of the groups with the largest, in all their partitions."""
+        by_group = groupby(sorted(self.commits), key=itemgetter(0))
+        rows = (_over_time(group, self._changes(readers)) for group, readers in by_group)
+        return nsmallest(_OVER_TIME, (row for row in rows if row.points), key=worst_first)
+
     def other_counts(self) -> dict[str, int]:
         """Fetch responses and commits without their own row."""
         return other_counts(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
@@ -296,6 +308,17 @@ class Lag(Summed):
                 lags.append((time_ns, max(0, known[end - 1][1] - commits[commit - 1][1])))
         return lags
 
+    def _changes(self, readers: Iterable[Reader]) -> list[tuple[int, int]]:
+        """By how much the lag of readers changed, in order of time."""
+        changes = []
+        for reader in readers:
+            lags = self._lags(reader[1], reader[2], self.commits[reader].in_order())
+            befores = (0, *(lag for _, lag in lags))
+            changes += [
+                (time_ns, lag - before) for (time_ns, lag), before in zip(lags, befores, strict=False)
+            ]
+        return sorted(changes)
+
     def _end_of(self, topic: str, partition: int) -> dict[str, Any]:
         end = self.ends.get((topic, partition))
         if end is None:
@@ -334,6 +357,23 @@ def end_of(facts: Facts, each: Touched) -> int | None:
 def largest_lag_first(row: LagRow) -> Any:
     """Sort key of rows."""
     return -(row.lag or 0), -(row.lag_worst or 0), row.kind, row.name, row.topic, row.partition
+
+
+def worst_first(row: LagOverTimeRow) -> Any:
+    """Sort key of rows of groups."""
+    return -row.lag_worst, row.group
+
+
+def _over_time(group: str, changes: list[tuple[int, int]]) -> LagOverTimeRow:
+    """A row from changes of the lag in order of time."""
+    samples, lag = Samples(), 0
+    for time_ns, same in groupby(changes, key=itemgetter(0)):
+        lag += sum(change for _, change in same)
+        samples.add(time_ns, lag)
+    points = [LagPoint(time=moment(time_ns), lag=lag) for time_ns, lag in samples.in_order()]
+    return LagOverTimeRow(
+        group=group, lag_worst=max((point.lag for point in points), default=0), points=points
+    )
 
 
 def _seconds(time_ns: int, lag: int, newest_ms: int | None) -> float | None:

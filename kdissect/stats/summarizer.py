@@ -42,7 +42,7 @@ from kdissect.stats.grouped import Grouped, columns_of, largest_first
 from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
-from kdissect.stats.lag import Lag, largest_lag_first
+from kdissect.stats.lag import Lag, largest_lag_first, worst_first
 from kdissect.stats.load import Aggregator, Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
@@ -90,6 +90,12 @@ PARTS: dict[str, Callable[[Limits], Any]] = {
     "findings": Findings,
 }
 """Optional parts, by their name in the document."""
+OF_PARTS = {
+    "lag_over_time": "lag",
+    "host_connections": "client_connections",
+    "connections_over_time": "client_connections",
+}
+"""Further tables of the document, and the part that counts them."""
 OF_CONNECTIONS = frozenset({"client_connections", "findings"})
 """Those that also count connections, with ``connect``."""
 
@@ -259,6 +265,11 @@ class Summarizer(Summed):
         seconds = self._seconds()
         parts = {name: self.parts[name].rows() if name in self.parts else None for name in PARTS}
         findings = parts["findings"]
+        is_series, lag, ended = (
+            self.intervals is not None,
+            self.parts.get("lag"),
+            self.parts.get("client_connections"),
+        )
         grouped = [] if self.grouped is None else self.grouped.rows_of(lambda part: part.rows(seconds))
         return Summary(
             schema_version=SCHEMA_VERSION,
@@ -279,6 +290,9 @@ class Summarizer(Summed):
             slowest=rows.slowest(traffic, names),
             waits=rows.waits(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
+            lag_over_time=lag.rows_of(Lag.over_time, worst_first) if is_series and lag is not None else None,
+            host_connections=None if ended is None else ended.host_rows(),
+            connections_over_time=ended.over_time() if is_series and ended is not None else None,
             **parts,
             other=self._other_counts(),
         )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow, Spread, Summary, TopicRow
-from kdissect.stats.summarizer import PARTS
+from kdissect.stats.summarizer import OF_PARTS, PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,11 +31,11 @@ def viewed(summary: Summary, by: Sequence[str] = (), parts: Collection[str] = ()
     """Keep only the table by one column or several, or some parts, with capture and time series; all tables
     if none is selected.
     """
-    kept = {*_ALWAYS, *parts}
+    kept = {*_ALWAYS, *parts, *(name for name, part in OF_PARTS.items() if part in parts)}
     if by:
         kept.update({_TABLES[by[0]]} if len(by) == 1 else _GROUPED)
     elif not parts:
-        kept.update(each.name for each in fields(summary) if each.name not in PARTS)
+        kept.update(each.name for each in fields(summary) if each.name not in {*PARTS, *OF_PARTS})
     left_out: dict[str, Any] = {each.name: None for each in fields(summary) if each.name not in kept}
     return replace(summary, **left_out)
 

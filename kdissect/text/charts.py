@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.errors import UsageError
 from kdissect.extras import install
+from kdissect.net.analysis import ONE_WAY, REFUSED, UNANSWERED, UNOPENED
 from kdissect.phrases import printable, topic_label, truncate
 from kdissect.stats.rows import BOUNDS_US
 from kdissect.text.transactions_page import outcome_text
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
-    from kdissect.stats.document import GroupHistory, IntervalRow, LagRow, Summary
+    from kdissect.stats.document import GroupHistory, IntervalRow, LagRow, LifetimeRow, Summary
 
     Columns = dict[str, list[Any]]
     Form = Any  # an altair.Chart, most of whose methods have no types
@@ -92,6 +93,22 @@ _TEXT = ("labelColor", "titleColor")
 _MARGIN = 110  # pixels left of each chart, so that equal times are below each other
 _HEAT = ["#7fb3d5", "#e0a030", "#c0392b"]  # all of them readable on white and on black
 _SEVERITIES = {ERROR: "#d0402b", WARNING: "#e0902b", NOTE: "#5b8fc9"}
+_UNSERVED = ", requests outstanding"
+_ENDINGS = {
+    "client FIN": "#4c78a8",
+    "broker FIN": "#59a89c",
+    "open": "#8a8a8a",
+    f"client FIN{_UNSERVED}": "#c9a227",
+    f"broker FIN{_UNSERVED}": "#e0902b",
+    f"open{_UNSERVED}": "#a0764a",
+    REFUSED: "#b07aa1",
+    UNANSWERED: "#8c5aa8",
+    ONE_WAY: "#d67ab1",
+    "client RST": "#e36b5c",
+    "broker RST": "#d0402b",
+    f"client RST{_UNSERVED}": "#b3261e",
+    f"broker RST{_UNSERVED}": "#8b1a1a",
+}
 _CONFIG: dict[str, Any] = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -204,17 +221,19 @@ def _heat_map(columns: Columns) -> Form:
 
 def _spans(kind: str, colors: Mapping[str, str] | None = None) -> Callable[[Columns], Form]:
     """A line of bars for each name; ``kind``: what their colors mean."""
-    scale = alt.Scale(domain=list(colors), range=list(colors.values())) if colors else alt.Undefined
 
     def form(columns: Columns) -> Form:
+        shown = {name: color for name, color in (colors or {}).items() if name in columns["kind"]}
+        scale = alt.Scale(domain=list(shown), range=list(shown.values())) if shown else alt.Undefined
         return (
             _rows()
-            .mark_bar(clip=True, opacity=0.8, stroke="currentColor", strokeWidth=1)
+            .mark_bar(clip=True, fillOpacity=0.7, strokeWidth=1)
             .encode(
                 x=_time(),
                 x2="e:T",
                 y=alt.Y("name:N", title=None, sort=None),
                 color=alt.Color("kind:N", title=kind, scale=scale),
+                stroke=alt.Stroke("kind:N", title=kind, scale=scale),  # so that short ones have a color
                 tooltip=_tips(alt.Tooltip("name:N"), alt.Tooltip("kind:N", title=kind)),
             )
             .properties(width="container", height=20 * len(set(columns["name"])))
@@ -239,17 +258,17 @@ def _points(columns: Columns) -> Form:  # noqa: ARG001  (all forms take them)
 
 
 def _matrix(columns: Columns) -> Form:
-    """A square for each client and broker, colored by a count."""
+    """A square for each client host and broker, colored by a count."""
     return (
         alt.Chart(alt.NamedData("rows"))
         .mark_rect(stroke="currentColor", strokeOpacity=0.3)
         .encode(
             x=alt.X("broker:N", sort=None, axis=alt.Axis(labelAngle=-30)),
-            y=alt.Y("client:N", title=None, sort=None),
+            y=alt.Y("host:N", title="client host", sort=None),
             color=alt.Color("connections:Q", scale=alt.Scale(type="log", range=_HEAT)),
-            tooltip=["client:N", "broker:N", "connections:Q"],
+            tooltip=["host:N", "broker:N", "connections:Q", "failed:Q", alt.Tooltip("bytes:Q", format="~s")],
         )
-        .properties(width="container", height=20 * len(set(columns["client"])))
+        .properties(width="container", height=20 * len(set(columns["host"])))
     )
 
 
@@ -384,19 +403,36 @@ def _transactions(summary: Summary) -> Columns | None:
     return _bars(spans)
 
 
+def _lifetimes(summary: Summary) -> Columns | None:
+    """Attempts of a host to connect to a broker are one line, and each other connection has its own."""
+
+    def span(row: LifetimeRow) -> _Span:
+        pair = f"{row.client} to {row.broker}"
+        if row.ending in UNOPENED:
+            return _Span(row.start, row.end, pair, row.ending)
+        kind = f"{row.ending}{_UNSERVED}" if row.outstanding else row.ending
+        return _Span(row.start, row.end, f"{pair}: {row.connection}", kind)
+
+    return _bars([span(row) for row in summary.connections_over_time or ()])
+
+
 def _lag(summary: Summary) -> Columns | None:
-    """The lag of the consumers with the largest: the first, the largest and the last of each."""
+    """The lag of groups over time, those with the largest; then the first, the largest and the last of
+    clients by partition, as far as there is room.
+    """
 
     def known(row: LagRow) -> list[tuple[datetime, int]]:
         times = ((row.first, row.lag_first), (row.worst, row.lag_worst), (row.last, row.lag))
         return [(time, lag) for time, lag in times if time is not None and lag is not None]
 
-    rows = sorted((row for row in summary.lag or () if row.lag_worst), key=lambda row: -(row.lag_worst or 0))
-    points = sorted(
-        (time, f"{row.kind} {row.name}: {topic_label(row.topic)}-{row.partition}", lag)
-        for row in rows[:_SERIES]
-        for time, lag in known(row)
-    )
+    groups = [row for row in summary.lag_over_time or () if row.lag_worst]
+    clients = [row for row in summary.lag or () if row.lag_worst and row.kind == "client"]
+    clients.sort(key=lambda row: -(row.lag_worst or 0))
+    series = [(f"group {row.group}", [(each.time, each.lag) for each in row.points]) for row in groups]
+    series += [
+        (f"client {row.name}: {topic_label(row.topic)}-{row.partition}", known(row)) for row in clients
+    ]
+    points = sorted((time, name, lag) for name, each in series[:_SERIES] for time, lag in each)
     if not points:
         return None
     times = [_ms(time) for time, _, _ in points]
@@ -409,17 +445,19 @@ def _lag(summary: Summary) -> Columns | None:
 
 
 def _pairs(summary: Summary) -> Columns | None:
-    """The connections of the first clients to the first brokers."""
-    rows = summary.client_connections or []
-    clients = list(dict.fromkeys(row.client for row in rows))[:_LINES]
+    """The connections of the first hosts to the first brokers, also those that never opened."""
+    rows = summary.host_connections or []
+    hosts = list(dict.fromkeys(row.host for row in rows))[:_LINES]
     brokers = list(dict.fromkeys(row.broker for row in rows))[:_LINES]
-    shown = [row for row in rows if row.client in clients and row.broker in brokers]
+    shown = [row for row in rows if row.host in hosts and row.broker in brokers]
     if not shown:
         return None
     return {
-        "client": [_label(row.client) for row in shown],
+        "host": [_label(row.host) for row in shown],
         "broker": [row.broker for row in shown],
-        "connections": [row.connections for row in shown],
+        "connections": [row.connections + row.failed for row in shown],
+        "failed": [row.failed for row in shown],
+        "bytes": [row.bytes for row in shown],
     }
 
 
@@ -492,14 +530,23 @@ KINDS = {
         _stacked("per second"),
     ),
     "matrix": _Kind(
-        "Clients and brokers",
-        "Connections of each client to each broker, of the clients that have the most.",
+        "Hosts and brokers",
+        "Connections of each client host to each broker, of the hosts that have the most. Failed ones never "
+        "opened.",
         _pairs,
         _matrix,
     ),
+    "lifetimes": _Kind(
+        "Connections from opening to end",
+        "Connections by how they ended. First come those that were reset, that never opened, or that ended "
+        "with requests outstanding, then the longest: at most 25 of each kind to each broker.",
+        _lifetimes,
+        _spans("ending", _ENDINGS),
+    ),
     "lag": _Kind(
         "Consumer lag",
-        "Lag of the consumers with the largest: when it was first known, when it was largest, and the last.",
+        "Records by which the groups with the largest lag are behind, in all their partitions. Then clients, "
+        "by partition: when the lag was first known, when it was largest, and the last.",
         _lag,
         _points,
     ),

@@ -42,6 +42,7 @@ _GROUPS = 20  # of each kind of table about one group, and of rows in each of th
 _FINDINGS = 50
 _LINE, _CELL = 600, 160  # columns of text
 _TABLE_BYTES = 700_000  # of all tables together; with the charts and their script, less than 3 MB
+_LINK = Markup('<a href="#x-{0}">{0}</a>')  # to the latency of an exchange
 _POLICY = "default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; form-action 'none'"
 
 
@@ -93,11 +94,17 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
         return truncate(style.named(printable(str(value))), limit)
 
     names = [text("stdin" if name == STDIN else name) for name in summary.capture.captures]
-    tables = list(_tables(summary, text))
-    quality = list(_html(check_page.sections(check, limit=_GROUPS), text, "quality", _TABLE_BYTES // 4))
     shown = {row.exchange for row in evidence}
     slowest = [row for row in summary.slowest or () if row.exchange not in shown]
     falls = _waterfalls(evidence), _waterfalls(slowest)
+    anchors = shown | {row.exchange for row in slowest}
+
+    def cell(value: str) -> str:
+        known = text(value, _CELL)
+        return _LINK.format(known) if known in anchors else known
+
+    tables = list(_tables(summary, text, cell))
+    quality = list(_html(check_page.sections(check, limit=_GROUPS), text, cell, "quality", _TABLE_BYTES // 4))
     drawn = list(charts.charts(summary))
     environment = Environment(
         loader=PackageLoader("kdissect.text", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -126,7 +133,7 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
             ("Cost", _cost(row)),
             ("Explained by", row.explained_by),
         ),
-        anchors={fall.row.exchange for each in falls for fall in each},
+        anchors=anchors,
         charts=drawn,
         data=Markup(
             _json([{"name": each.name, "spec": each.spec(), "columns": each.columns} for each in drawn])
@@ -154,9 +161,11 @@ def _json(value: Any) -> str:
 
 
 def _scope(row: FindingRow) -> str:
-    """Whom it is about, by name as far as they are few."""
+    """Whom it is about: some names, and the number of connections, whose IDs only evidence needs."""
     return "; ".join(
-        f"{number}: {', '.join(names.names)}{', ...' if (names.count or 0) > len(names.names) else ''}"
+        number
+        if names is row.scope.connections
+        else f"{number}: {', '.join(names.names)}{', ...' if (names.count or 0) > len(names.names) else ''}"
         for number, names in summary_page.hit(row.scope)
     )
 
@@ -174,14 +183,14 @@ def _when(row: FindingRow) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def _tables(summary: Summary, text: Any) -> Iterator[HtmlTable]:
+def _tables(summary: Summary, text: Any, cell: Any) -> Iterator[HtmlTable]:
     """The tables of the text page, without what the page shows otherwise."""
     rest = _rest(summary)
     tables = replace(summary, intervals=None, slowest=None, findings=None, group_history=None)
     groups = replace(viewed(summary, parts=("group_history",)), intervals=None, other={})
     pages = summary_page.sections(tables, limit=ROWS), summary_page.sections(groups, limit=_GROUPS)
     sections = (section for each in pages for section in each if section.title != "Capture")
-    for table in _html(sections, text, "table", _TABLE_BYTES):
+    for table in _html(sections, text, cell, "table", _TABLE_BYTES):
         more = rest.get(table.title)
         yield table._replace(left_out=more) if more and table.left_out else table
 
@@ -202,7 +211,9 @@ def _rest(summary: Summary) -> dict[str, str]:
     return sums
 
 
-def _html(sections: Iterable[PageSection], text: Any, prefix: str, room: int) -> Iterator[HtmlTable]:
+def _html(
+    sections: Iterable[PageSection], text: Any, cell: Any, prefix: str, room: int
+) -> Iterator[HtmlTable]:
     """Sections, as long as there is room for their text."""
     for number, section in enumerate(sections, 1):
         columns = [(view.heading, view.right) for view in section.views]
@@ -210,7 +221,7 @@ def _html(sections: Iterable[PageSection], text: Any, prefix: str, room: int) ->
         room -= 3 * _bytes(title)
         rows: list[list[str]] = []
         for row in section.rows:
-            cells = [text(cell, _CELL) for cell in row]
+            cells = [*map(cell, row)]
             room -= sum(map(_bytes, cells))
             if room < 0:
                 break

@@ -171,6 +171,16 @@ def test_tables_sort_and_filter(shown: Callable[[str], Chrome]) -> None:
     assert len(rows_of(table, 0)) == len(amounts)
 
 
+def test_exchanges_in_tables_are_links_to_their_latency(shown: Callable[[str], Chrome]) -> None:
+    browser = shown("kafka-4-cluster")
+    link = browser.find_element(By.CSS_SELECTOR, "#tables td a")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+    link.click()
+    row = browser.find_element(By.CSS_SELECTOR, "tr:target")
+    assert row.find_element(By.TAG_NAME, "td").text == link.text
+    assert row.is_displayed()
+
+
 def test_the_numbers_of_a_chart_are_a_table(shown: Callable[[str], Chrome]) -> None:
     browser = shown("kafka-4-storm")
     figure = browser.find_element(By.ID, "chart-groups")
@@ -188,7 +198,7 @@ def test_hostile_names_do_nothing(shown: Callable[[str], Chrome]) -> None:
         if name.isprintable():
             assert name in text
     assert browser.find_elements(By.CSS_SELECTOR, "img, object, iframe, [onload], [onerror]") == []
-    figure = browser.find_element(By.ID, "chart-findings")
+    figure = browser.find_element(By.ID, "chart-lifetimes")
     figure.find_element(By.TAG_NAME, "summary").click()
     table = WebDriverWait(browser, SECONDS).until(lambda _: figure.find_element(By.TAG_NAME, "table"))
     assert any("<" in name for name in rows_of(table, 2))

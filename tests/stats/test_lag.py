@@ -33,8 +33,16 @@ def lag(*facts: Facts) -> Lag:
     return result
 
 
-def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1, data: bytes = b"") -> Facts:
-    request_topic = {"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": position}]}
+def fetch(
+    position: int,
+    end: int,
+    after_s: int = 0,
+    *,
+    replica_id: int = -1,
+    data: bytes = b"",
+    topic: str = "orders",
+) -> Facts:
+    request_topic = {"topic": topic, "partitions": [{"partition": 0, "fetch_offset": position}]}
     answer = {
         "partition_index": 0,
         "error_code": 0,
@@ -49,21 +57,23 @@ def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1, da
         "session_epoch": -1,
         "topics": [request_topic],
     }
-    response = {"session_id": 0, "error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
+    response = {"session_id": 0, "error_code": 0, "responses": [{"topic": topic, "partitions": [answer]}]}
     time_ns = START_NS + after_s * SECOND
     return Facts(
         exchange("Fetch", 7, request, response, time_ns=time_ns, client_id="reader"), FetchSessions(DEFAULT)
     )
 
 
-def commit(offset: int, after_s: int, error: int = 0) -> Facts:
-    request_topic = {"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": offset}]}
-    response_topic = {"name": "orders", "partitions": [{"partition_index": 0, "error_code": error}]}
+def commit(
+    offset: int, after_s: int, error: int = 0, *, group: str = "billing", topic: str = "orders"
+) -> Facts:
+    request_topic = {"name": topic, "partitions": [{"partition_index": 0, "committed_offset": offset}]}
+    response_topic = {"name": topic, "partitions": [{"partition_index": 0, "error_code": error}]}
     return Facts(
         exchange(
             "OffsetCommit",
             7,
-            {"group_id": "billing", "topics": [request_topic]},
+            {"group_id": group, "topics": [request_topic]},
             {"topics": [response_topic]},
             time_ns=START_NS + after_s * SECOND,
             connection=connection("beef"),
@@ -125,6 +135,40 @@ def test_merged_it_is_the_lag_of_all() -> None:
     one = lag(*(part for part in parts if part.api == "Fetch"))
     one.merge(lag(*(part for part in parts if part.api != "Fetch")))
     assert one.rows() == lag(*parts).rows()
+
+
+def test_the_lag_of_a_group_is_that_of_all_its_partitions() -> None:
+    facts = [
+        *(fetch(0, 10), commit(4, 1), fetch(10, 90, 2), commit(80, 3)),
+        *(fetch(0, 7, 2, topic="refunds"), commit(2, 4, topic="refunds"), commit(7, 5, topic="refunds")),
+        *(commit(1, 1, group="idle", topic="nobody reads it"), commit(9, 1, group="early")),
+    ]
+    expected = [
+        ("billing", 86, [(1, 6), (2, 86), (3, 10), (4, 15), (5, 10)]),
+        ("early", 81, [(1, 1), (2, 81)]),
+    ]
+    parts = [lag(*facts[number::3]) for number in range(3)]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    for result in (lag(*facts), parts[0]):
+        assert [
+            (
+                row.group,
+                row.lag_worst,
+                [(round(point.time.timestamp() - START_NS / SECOND), point.lag) for point in row.points],
+            )
+            for row in result.over_time()
+        ] == expected
+
+
+def test_over_time_there_are_few_groups_with_few_points() -> None:
+    ends = [fetch(0, 1000 + number, number) for number in range(300)]
+    commits = [commit(number, 1, group=f"group {number:02}") for number in range(30)]
+    rows = lag(*ends, *commits).over_time()
+    assert [row.group for row in rows] == [f"group {number:02}" for number in range(20)]
+    for number, row in enumerate(rows):
+        assert 20 < len(row.points) <= 65
+        assert row.points[-1].lag == row.lag_worst == 1299 - number
 
 
 def test_samples_keep_the_first_and_the_last() -> None:

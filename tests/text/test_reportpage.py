@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,13 @@ def test_charts_show_what_the_document_has() -> None:
         max(row.service_us.p99 or 0 for row in document.intervals) / 1000
     )
     lag = drawn["lag"].columns
-    assert max(lag["records"]) == max(row.lag_worst or 0 for row in document.lag or ())
+    assert document.lag_over_time is not None
+    for row in document.lag_over_time:
+        shown = [
+            lag for name, lag in zip(lag["name"], lag["records"], strict=True) if name == f"group {row.group}"
+        ]
+        assert shown == [point.lag for point in row.points]
+        assert max(shown) == row.lag_worst
     for chart in drawn.values():
         assert len({len(values) for values in chart.columns.values()}) == 1
         if chart.name == "matrix":
@@ -104,6 +111,9 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
         errors=many(known.errors, 5_000, client="client", topic="topic"),
         lag=many(known.lag, 5_000, name="reader", topic="topic"),
         client_connections=many(known.client_connections, 5_000, client="client"),
+        host_connections=many(known.host_connections, 5_000, host="host"),
+        connections_over_time=many(known.connections_over_time, 400, client="client"),
+        lag_over_time=many(known.lag_over_time, 20, group="group"),
         findings=many(known.findings, 1_000, subject="subject", message="message", advice="advice"),
         slowest=many(known.slowest, 50, client="client"),
         group_history=[replace(group, group=f"{number}{'<' * 300}") for number in range(1_000)],
@@ -129,9 +139,38 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
         assert max(map(len, chart.columns.values())) <= MAX_INTERVALS
 
 
+def test_attempts_to_connect_are_one_line_and_other_connections_have_their_own() -> None:
+    document = summary("kafka-4-cluster")
+    drawn = charts.chart("lifetimes", document)
+    assert drawn is not None
+    lines = Counter(zip(drawn.columns["name"], drawn.columns["kind"], strict=True))
+    assert lines.pop(("127.0.0.1 to 127.0.0.1:19293", "refused")) == 25
+    assert {*lines.values()} == {1}
+    assert len(lines) == 29
+    assert {kind for _, kind in lines} == {"client FIN", "broker FIN"}
+    row = replace((document.connections_over_time or [])[-1], ending="broker RST", outstanding=2)
+    drawn = charts.chart("lifetimes", replace(document, connections_over_time=[row]))
+    assert drawn is not None
+    assert drawn.columns["kind"] == ["broker RST, requests outstanding"]
+    color = drawn.spec()["encoding"]["color"]["scale"]
+    assert color["domain"] == drawn.columns["kind"]
+    assert len(color["range"]) == 1
+
+
 def test_findings_say_whom_they_hit_what_they_cost_and_what_explains_them() -> None:
     text = page(summary("kafka-4-cluster"), FULL, (), PLAIN)
-    assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections: " in text
+    assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections</dd>" in text
     assert "<dt>Cost</dt><dd>60 requests failed, 15.97s lost</dd>" in text
     assert text.count("<dt>Explained by</dt><dd>broker-unreachable</dd>") == 2
     assert "NamesRow" not in text
+
+
+def test_tables_link_to_the_latencies_that_are_on_the_page() -> None:
+    document = summary("kafka-4-cluster")
+    assert document.errors is not None
+    example = document.errors[0].example
+    slow = many(document.slowest, 1)[0]
+    text = page(replace(document, slowest=[replace(slow, exchange=example)]), FULL, (), PLAIN)
+    assert f'<td><a href="#x-{example}">{example}</a></td>' in text
+    assert f'<tr id="x-{example}">' in text
+    assert f"<td>{document.errors[-1].example}</td>" in text
