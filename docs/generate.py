@@ -195,7 +195,7 @@ either: attempts to connect that nobody answers are `connect-timeout`, and not `
 the same clients reach other brokers at that time.
 
 In JSON, `scope` has the number and some names of clients, client hosts, brokers, topics, groups and
-connections; `impact` has requests, records and time; `parts` has one entry for each subject.
+connections; `impact` has requests, connections, records and time; `parts` has one entry for each subject.
 
 ## From a symptom to its cause
 

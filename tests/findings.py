@@ -52,7 +52,8 @@ def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
     return FindingRow(
         rule=rule, severity=severity, subject="client a", message=message, advice="", count=1, first=at,
         last=at, evidence=[], scope=ScopeRow(**{each.name: none for each in fields(ScopeRow)}),
-        impact=ImpactRow(requests=None, records=None, lost_us=None), explained_by=None, parts=[],
+        impact=ImpactRow(connections=None, requests=None, records=None, lost_us=None), explained_by=None,
+        parts=[],
     )  # fmt: skip
 
 

@@ -334,9 +334,8 @@ class ScopeRow:
 class ImpactRow:
     """What a finding cost. Null: nothing of that kind, or not counted."""
 
-    requests: int | None = described(
-        "Requests, or attempts to connect, that failed, were refused or stayed unanswered."
-    )
+    requests: int | None = described("Requests that failed, were refused or stayed unanswered.")
+    connections: int | None = described("Connections that could not be opened, or ended too early.")
     records: int | None = described("Records that were refused, not read, or may be stored twice.")
     lost_us: int | None = described("Time lost: for which requests, readers or clients were held up.")
 

@@ -622,6 +622,8 @@ def cost(impact: document.ImpactRow) -> Iterator[str]:
     """What a finding cost, as far as it is known."""
     if impact.requests:
         yield f"{many(impact.requests, 'request')} failed"
+    if impact.connections:
+        yield f"{many(impact.connections, 'connection')} failed"
     if impact.records:
         yield f"{many(impact.records, 'record')} affected"
     if impact.lost_us:

@@ -342,7 +342,6 @@ def test_needs_bodies(criteria: dict[str, Any], needs_bodies: bool) -> None:
         ({"api": ["Fetch"], "topic": ["a"]}, False),
         ({"api": ["Fetch"], "error": ["*"]}, False),
     ],
-    ids=str,
 )
 def test_what_the_core_can_decide(criteria: dict[str, Any], are_known: bool) -> None:
     assert filters.build(**criteria).is_simple == are_known

@@ -160,7 +160,7 @@ def test_attempts_to_connect_are_one_line_and_other_connections_have_their_own()
 def test_findings_say_whom_they_hit_what_they_cost_and_what_explains_them() -> None:
     text = page(summary("kafka-4-cluster"), FULL, (), PLAIN)
     assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections</dd>" in text
-    assert "<dt>Cost</dt><dd>60 requests failed, 15.97s lost</dd>" in text
+    assert "<dt>Cost</dt><dd>60 connections failed, 15.97s lost</dd>" in text
     assert text.count("<dt>Explained by</dt><dd>broker-unreachable</dd>") == 2
     assert "NamesRow" not in text
 

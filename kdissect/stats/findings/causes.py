@@ -264,6 +264,7 @@ def _impact(rule: Any, evidence: Evidence) -> ImpactRow:
     unit = {"_ns": 1000, "_us": 1}.get(rule.lost[-3:])
     return ImpactRow(
         requests=attrgetter(rule.failed)(evidence) if rule.failed else None,
+        connections=attrgetter(rule.cut)(evidence) if rule.cut else None,
         records=attrgetter(rule.records)(evidence) if rule.records else None,
         lost_us=None if lost is None else lost * 1000 if unit is None else lost // unit,
     )
@@ -296,7 +297,7 @@ def rows(parts: Sequence[RulePart], places: Mapping[str, int]) -> list[FindingRo
 def _worst_first(row: FindingRow, events: Collection[str], places: Mapping[str, int]) -> tuple[Any, ...]:
     """Of one severity: what failed, then events of unknown cost, then time in which requests only waited."""
     impact = row.impact
-    failed = (impact.requests or 0) + (impact.records or 0)
+    failed = (impact.requests or 0) + (impact.connections or 0) + (impact.records or 0)
     return (
         WORST_FIRST.index(row.severity),
         -failed,

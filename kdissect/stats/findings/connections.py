@@ -211,7 +211,7 @@ class BrokerCloses(ConnectionRule):
 
     name = "broker-closes"
     severity = WARNING
-    failed = "count"
+    cut = "count"
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
         f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request; of one that brokers hold on purpose (long "
@@ -285,7 +285,7 @@ class Unreachable(ConnectionRule):
     """Base of rules about connections that never opened."""
 
     of = ("host", BROKER)
-    failed = "count"
+    cut = "count"
     lost = "length_ns"
     apis = ADVERTISING
     counts = Attempts
@@ -498,7 +498,7 @@ class AdvertisedUnreachable(Unreachable):
 
     name = "advertised-listener-unreachable"
     severity = ERROR
-    failed = "count"
+    cut = "count"
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
@@ -612,7 +612,7 @@ class TlsPortMismatch(ConnectionRule):
     name = "tls-port-mismatch"
     severity = ERROR
     counts = Mismatches
-    failed = "count"
+    cut = "count"
     title = "A client uses TLS on a plaintext listener, or plaintext on a TLS listener."
     when = (
         "Any Kafka request that is answered with a TLS alert; any ClientHello after which the broker ends "
@@ -694,7 +694,7 @@ class ClosedInHandshake(ConnectionRule):
     name = "connection-closed-in-handshake"
     severity = WARNING
     of = ("host", BROKER)
-    failed = "count"
+    cut = "count"
     title = "A broker ends connections during the TLS handshake."
     when = (
         "Any ClientHello after which the broker ends the connection without sending a byte, on a listener "
@@ -798,7 +798,7 @@ class ReconnectLoop(ConnectionRule):
 
     name = "reconnect-loop"
     severity = ERROR
-    failed = "count"
+    cut = "count"
     title = "A client keeps reconnecting, and most of its connections end before a request is answered."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "

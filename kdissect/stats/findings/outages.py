@@ -128,7 +128,7 @@ class BrokerUnreachable(Rule):
     severity = WARNING
     of = (BROKER, "node")
     apart = BROKER
-    failed = "attempts"
+    cut = "attempts"
     lost = "gone_ns"
     title = "A broker that had served clients serves nobody for a time."
     when = (

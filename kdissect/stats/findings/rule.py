@@ -272,8 +272,9 @@ class Rule(Summed, ABC):
         when: its threshold, and why it is not lower.
         advice: one sentence.
         of: what the elements of a key name, see ``Scope``.
-        failed, records, lost: what a finding cost: requests that failed, records refused or not read, and the
-            time lost, as attributes of the counts; a time ends in its unit. Empty: none, or not counted.
+        failed, cut, records, lost: what a finding cost: requests and connections that failed, records refused
+            or not read, and the time lost, as attributes of the counts; a time ends in its unit. Empty: none,
+            or not counted.
         is_event: whether it is about something that should not happen even once, whose cost is not counted.
         apart: findings with different names of this kind are not joined; empty: all of the rule are.
         apis: APIs of the exchanges it needs; empty: all.
@@ -289,6 +290,7 @@ class Rule(Summed, ABC):
     advice: ClassVar[str]
     of: ClassVar[tuple[str, ...]] = ()
     failed: ClassVar[str] = ""
+    cut: ClassVar[str] = ""
     records: ClassVar[str] = ""
     lost: ClassVar[str] = ""
     is_event: ClassVar[bool] = False

@@ -43,7 +43,9 @@ def _plain_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What rules say about counts that they have not made is not looked at here."""
     for rule in RULES:
         monkeypatch.setattr(rule, "_message", lambda *_: "something")
-    monkeypatch.setattr(causes, "_impact", lambda *_: causes.ImpactRow(requests=1, records=None, lost_us=7))
+    monkeypatch.setattr(
+        causes, "_impact", lambda *_: causes.ImpactRow(connections=None, requests=1, records=None, lost_us=7)
+    )
 
 
 def part(name: str, first_s: float = 10, last_s: float = 20, scope: Any = SCOPE, **more: Any) -> RulePart:
@@ -94,7 +96,9 @@ def test_a_shorter_pause_explains_no_longer_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         causes,
         "_impact",
-        lambda rule, _: causes.ImpactRow(requests=None, records=None, lost_us=lost[rule.name]),
+        lambda rule, _: causes.ImpactRow(
+            connections=None, requests=None, records=None, lost_us=lost[rule.name]
+        ),
     )
     assert EXPLAINS["throttled"]["broker-silent"] == AS_LONG
     parts = part("throttled"), part("broker-silent")
@@ -185,7 +189,9 @@ def test_the_most_severe_and_harmful_cause_stands_first(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         causes,
         "_impact",
-        lambda rule, _: causes.ImpactRow(requests=failed[rule.name], records=None, lost_us=None),
+        lambda rule, _: causes.ImpactRow(
+            connections=None, requests=failed[rule.name], records=None, lost_us=None
+        ),
     )
     parts = [part(name, scope={**SCOPE, "client": [name]}) for name in failed]
     parts[-1].severity = NOTE
@@ -206,7 +212,7 @@ def test_an_event_of_unknown_cost_stands_before_time_that_requests_waited(
         causes,
         "_impact",
         lambda rule, _: causes.ImpactRow(
-            requests=cost[rule.name][0], records=None, lost_us=cost[rule.name][1]
+            connections=None, requests=cost[rule.name][0], records=None, lost_us=cost[rule.name][1]
         ),
     )
     parts = [part(name, scope={**ELSE, "client": [name], "group": [name]}) for name in cost]

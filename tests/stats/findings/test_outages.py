@@ -42,7 +42,7 @@ def test_a_broker_that_restarts_is_one_cause() -> None:
     assert gone.subject == "broker 10.0.0.2:9092"
     assert gone.message == "served nobody: 3 connections ended, 9 attempts to connect refused; it came back"
     assert (gone.severity, gone.first.second, gone.last.second) == ("warning", 31, 40)  # of 22:13
-    assert (gone.scope.hosts.count, gone.impact.requests, len(resets.parts), len(refusals.parts)) == (
+    assert (gone.scope.hosts.count, gone.impact.connections, len(resets.parts), len(refusals.parts)) == (
         3,
         9,
         3,
@@ -148,5 +148,5 @@ def test_a_host_that_is_gone_is_one_row_and_its_consequences() -> None:
         ("connect-timeout", RULE),
     ]
     gone, storm, _, time_outs, _ = rows
-    assert (gone.severity, gone.scope.hosts.count, gone.impact.requests) == ("error", 3, 24)
+    assert (gone.severity, gone.scope.hosts.count, gone.impact.connections) == ("error", 3, 24)
     assert (storm.count, time_outs.count) == (240, 3)
