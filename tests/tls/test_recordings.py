@@ -163,7 +163,7 @@ FRONT_TRUTH = json.loads((DIRECTORY / "kafka-4-front.truth.json").read_text())
 ENCRYPTED, CLEAR = FRONT_TRUTH["ports"]
 OF_CONNECTION = {
     "connection", "number", "packet", "time", "request_time", "client_ip", "client_port", "broker_port",
-    "broker", "end", "exchange", "text",
+    "community_id", "broker", "end", "exchange", "text",
 }  # fmt: skip
 
 
