@@ -51,7 +51,7 @@ _TIMESTAMPS = bytes([TIMESTAMPS])
 _NO_OPERATION, _SACK = 1, 5  # other kinds of options
 _ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
 
-_CACHED_IDS = 4096
+_CACHED_IDS = 256
 _SEED = bytes(2)
 
 
