@@ -12,6 +12,7 @@ from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import __version__
@@ -93,7 +94,7 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
     def text(value: object, limit: int = _LINE) -> str:
         return truncate(style.named(printable(str(value))), limit)
 
-    names = [text("stdin" if name == STDIN else name) for name in summary.capture.captures]
+    names = [text("stdin" if name == STDIN else Path(name).name) for name in summary.capture.captures]
     shown = {row.exchange for row in evidence}
     slowest = [row for row in summary.slowest or () if row.exchange not in shown]
     falls = _waterfalls(evidence), _waterfalls(slowest)
