@@ -11,6 +11,7 @@ from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option
 from kdissect.cli.options import at_least, filter_options, input_options, mode_option, names_option
 from kdissect.cli.report import read_and_write
+from kdissect.cli.terminal import warn
 
 if TYPE_CHECKING:
     from kdissect.cli.report import Document
@@ -76,7 +77,8 @@ def plot(chart: str, output: Path, width: int, mode: int | None, jobs: int | Non
     def write(document: Document) -> bytes:
         drawn = charts.chart(chart, document.summary)
         if drawn is None:
-            raise click.ClickException(f"nothing to draw: no {chart} in the exchanges that were read")
+            warn(f"nothing to draw: no {chart} in the exchanges that were read")
+            return b""  # and no file
         return charts.drawn(drawn, output.suffix[1:].lower(), width)
 
     read_and_write(output, mode, write, options, jobs)
