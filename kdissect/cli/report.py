@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,14 +14,13 @@ from kdissect.cli import run as runs
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import filter_options, input_options, mode_option, names_option, to_exchange_id
-from kdissect.cli.run import end, open_run, take_query
+from kdissect.cli.run import check_target, end, open_run, replaced, take_query
 from kdissect.cli.terminal import style_of
-from kdissect.files import PRIVATE, replacing
+from kdissect.files import PRIVATE
 from kdissect.options import WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import BinaryIO
+    from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.model import Exchange
     from kdissect.runs.run import Query
@@ -119,6 +117,7 @@ def read_and_write(
     from kdissect.stats.summarizer import PARTS, Summarizer
 
     query = take_query(options)
+    check_target("-o", str(output), query.paths, is_capture=False)
     summarizer = Summarizer(
         query.limits,
         parts=frozenset(PARTS),
@@ -126,8 +125,7 @@ def read_and_write(
         max_intervals=MAX_INTERVALS,
         slowest=slowest,
     )
-    filtered = not query.filter.is_empty or bool(query.options.exchanges)
-    observer = summarizer.connection_feed(query.limits, filtered=filtered)
+    observer = summarizer.connection_feed(query.limits, filtered=not query.filter.is_empty)
     sink = Tallies(
         summarizer,
         observer,
@@ -135,7 +133,7 @@ def read_and_write(
         partial(summarizer.feed, is_partition=query.filter.is_partition),
     )
     with (
-        _opened(output, mode or PRIVATE) as file,
+        replaced(str(output), mode or PRIVATE) as file,
         open_run(query, jobs=processes(query, jobs), observer=observer) as run,
     ):
         run.into(sink)
@@ -176,13 +174,3 @@ def _evidence(query: Query, summary: Summary, topics: Mapping[str, tuple[str, in
         with open_run(again) as run:
             run.into(Each(keep), len(ids))
     return [rows[each] for each in ids if each in rows]
-
-
-@contextmanager
-def _opened(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """A file that replaces another when it is complete."""
-    try:
-        with replacing(path, mode) as file:
-            yield file
-    except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from None

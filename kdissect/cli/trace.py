@@ -66,7 +66,7 @@ def trace(target: str, max_size: int, mode: int | None, **options: Any) -> None:
 
     query = take_query(options)
     parts = frozenset({"group_history", "transactions", "findings"})
-    summarizer = Summarizer(query.limits, by=frozenset(), parts=parts, interval_ns=0)
+    summarizer = Summarizer(query.limits, parts=parts)
     observer = summarizer.connection_feed(query.limits, filtered=not query.filter.is_empty)
     check_target("-o", target, query.paths, is_capture=False)
     with replaced(target, mode or PRIVATE) as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges import content
+from kdissect.limits import SECOND_NS
 from kdissect.phrases import printable
 from kdissect.text.about import about
 from kdissect.text.table import api, latency
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.model import Exchange
-
-_SECOND_NS = 1_000_000_000
 
 
 def comment(exchange: Exchange) -> str:
@@ -63,4 +62,4 @@ def display_filters(write: Callable[[str], object]) -> tuple[Callable[[Exchange]
 
 
 def _seconds(ns: int) -> str:
-    return f"{ns // _SECOND_NS}.{ns % _SECOND_NS:09}"
+    return f"{ns // SECOND_NS}.{ns % SECOND_NS:09}"

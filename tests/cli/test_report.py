@@ -298,3 +298,13 @@ def test_wrong_arguments(
     done = run(capsys, "plot", *arguments, str(capture))
     assert done.status == 2
     assert message in done.err
+
+
+@pytest.mark.parametrize("name", ["a.pcap", "a.pcap-copy"])
+def test_no_capture_is_overwritten(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes((ROOT / "samples" / "quickstart.pcap").read_bytes())
+    before = path.read_bytes()
+    for target in (path, tmp_path / "b.pcap.gz", "-"):
+        assert run(capsys, "report", "-o", str(target), str(path)).status == 2, target
+    assert path.read_bytes() == before
