@@ -252,14 +252,16 @@ class _Matches(Each):
 
     def _select(self, exchange: Exchange) -> None:
         self._index.select(exchange.connection.ordinal)
-        is_sealed = self._of_tls == AS_CAPTURED and exchange.connection.is_decrypted
-        if self._comments is not None and not is_sealed:  # the comment would show what the packets do not
+        if self._comments is not None and not self._stays_encrypted(exchange):
             self._comments.add(exchange)
 
     def _exclude(self, exchange: Exchange) -> None:
-        is_opened = self._of_tls == AS_CAPTURED and exchange.connection.is_decrypted
-        if not (self._show_secrets or is_opened) and may_carry_credentials(exchange):
+        if not (self._show_secrets or self._stays_encrypted(exchange)) and may_carry_credentials(exchange):
             self._index.exclude(exchange.connection.ordinal)
+
+    def _stays_encrypted(self, exchange: Exchange) -> bool:
+        """Whether the packets do not show what was decrypted to read them."""
+        return self._of_tls == AS_CAPTURED and exchange.connection.is_decrypted
 
 
 def _copy(

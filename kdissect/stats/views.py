@@ -12,7 +12,7 @@ from kdissect.stats.summarizer import OF_PARTS, PARTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-_TABLES = {
+TABLES = {
     "api": "apis",
     "client": "clients",
     "broker": "brokers",
@@ -21,6 +21,7 @@ _TABLES = {
     "group": "groups",
     "connection": "connections",
 }
+"""The table of a summary by each column."""
 _GROUPED = frozenset({"exchanges_by", "records_by"})
 
 
@@ -33,7 +34,7 @@ def viewed(summary: Summary, by: Sequence[str] = (), parts: Collection[str] = ()
     """
     kept = {*_ALWAYS, *parts, *(name for name, part in OF_PARTS.items() if part in parts)}
     if by:
-        kept.update({_TABLES[by[0]]} if len(by) == 1 else _GROUPED)
+        kept.update({TABLES[by[0]]} if len(by) == 1 else _GROUPED)
     elif not parts:
         kept.update(each.name for each in fields(summary) if each.name not in {*PARTS, *OF_PARTS})
     left_out: dict[str, Any] = {each.name: None for each in fields(summary) if each.name not in kept}
@@ -47,7 +48,7 @@ def ordered(summary: Summary, order: str | None) -> Summary:
     change: dict[str, Any] = {}
     for each in fields(summary):
         rows = getattr(summary, each.name)
-        if isinstance(rows, list) and each.name in {*_TABLES.values(), *_GROUPED}:
+        if isinstance(rows, list) and each.name in {*TABLES.values(), *_GROUPED}:
             by_number = partial(ranked, order=order)
             change[each.name] = (
                 sorted(rows, key=_name) if order == "name" else sorted(rows, key=by_number, reverse=True)

@@ -25,7 +25,7 @@ from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow
 from kdissect.stats.health import when
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
-from kdissect.stats.views import ranked, share_amount
+from kdissect.stats.views import TABLES, ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
 from kdissect.text.page import PageSection, View, number, seconds, table
@@ -179,15 +179,7 @@ def ranked_views(
     return (*rest[:place], *first, *rest[place:]), notes
 
 
-_TITLES = {
-    "api": "APIs",
-    "client": "clients",
-    "broker": "brokers",
-    "topic": "topics",
-    "partition": "partitions",
-    "group": "groups",
-    "connection": "connections",
-}
+_TITLES = TABLES | {"api": "APIs"}
 
 
 def _grouped_title(rows: Sequence[Grouped] | None) -> str:
