@@ -172,8 +172,9 @@ class InterfaceReader:
         """Its counters so far; None if it was never up."""
         if not self._was_up:
             return None
-        _, _, by_system, accepted, *_ = self.listener.statistics()
-        delivered = (accepted or 0) - (by_system or 0) - self.dropped
+        # What was taken: the kernel may hold packets that arrived after the end.
+        by_system = self.listener.statistics().dropped_by_system or 0
+        accepted, delivered = by_system + self._taken, self._taken - self.dropped
         return self.listener.interface, InterfaceStatistics(None, None, by_system, accepted, delivered)
 
 

@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.live import CaptureSettings
 from kdissect.capture.reader import open_capture
-from kdissect.capture.relay import Queue, Relay
+from kdissect.capture.relay import InterfaceReader, Queue, Relay
 from tests.loopback import Client, broker, listens
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
     from kdissect.model import Packet
 
 
-def relayed(max_bytes: int, beats: int) -> tuple[list[Packet], int]:
-    """Output of a relay whose pipe is read only at its end, and the number of packets it dropped."""
+def relayed(
+    max_bytes: int, beats: int, at_end: Callable[[Client], None] = lambda _: None
+) -> tuple[list[Packet], int]:
+    """Output of a relay whose pipe is read only at its end, and the number of packets it dropped.
+
+    Args:
+        at_end: called before the relay ends; the client is still connected.
+    """
     out, into = os.pipe()
     until, end = os.pipe()
     os.set_blocking(into, False)
@@ -25,14 +35,15 @@ def relayed(max_bytes: int, beats: int) -> tuple[list[Packet], int]:
         thread.start()
         with Client(port) as client:
             client.beat(beats)
-    os.close(end)
-    with os.fdopen(out, "rb") as stream:
-        reader: list[bytes] = []
-        reading = threading.Thread(target=lambda: reader.append(stream.read()))
-        reading.start()
-        thread.join()
-        os.close(into)
-        reading.join()
+            at_end(client)
+            os.close(end)
+            with os.fdopen(out, "rb") as stream:
+                reader: list[bytes] = []
+                reading = threading.Thread(target=lambda: reader.append(stream.read()))
+                reading.start()
+                thread.join()
+                os.close(into)
+                reading.join()
     os.close(until)
     relay.close()
     with open_capture(io.BytesIO(reader[0])) as capture:
@@ -56,6 +67,23 @@ def test_what_there_is_no_room_for_is_counted() -> None:
     packets, dropped = relayed(1, 20)
     assert dropped >= 40
     assert packets == []
+
+
+@listens
+def test_what_arrives_while_the_relay_ends_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    backlog = InterfaceReader.backlog
+
+    def more_arrive(client: Client) -> None:
+        def then_beat(reader: InterfaceReader) -> int:
+            number = backlog(reader)
+            client.beat(5)
+            return number
+
+        monkeypatch.setattr(InterfaceReader, "backlog", then_beat)
+
+    packets, dropped = relayed(1 << 20, 20, more_arrive)
+    assert len(packets) >= 40
+    assert dropped == 0
 
 
 def test_a_queue_goes_on_where_the_pipe_was_full() -> None:
