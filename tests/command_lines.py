@@ -25,6 +25,7 @@ COMMAND_LINES = (
     *(f"story {kind}:*" for kind in ("group", "client", "txn", "topic", "broker", "host")),
     "story record:t:0@0",
     "story client:* --json", "story client:* --diagram", "story client:* --mermaid",
+    "story client:* --svg", "story client:* --html",
     "check", "check --json", "check -",
     "trace -o OUT", "report -o OUT", "report --format json -o OUT", "plot throughput -o OUT.svg",
     "export -o OUT", "export --bodies both --records -o OUT",

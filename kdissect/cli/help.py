@@ -30,7 +30,7 @@ COMMON = {
         "--count --output",
         "live": "-i -d -D --api --topic --client --error --slower-than --top --summary --prometheus -w "
         "--output",
-        "story": "-d --api --error --since --until --where --json --diagram --mermaid -t",
+        "story": "-d --api --error --since --until --where --json --diagram --mermaid --svg --html -t",
         "trace": "-d --topic --client --since --until --where --output --max-size",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json --wide",

@@ -23,7 +23,7 @@ _OUTPUT = (
     "--output -b -a --format --compress --max-size --tables --bodies --rotate --partition-by --lines "
     "--summary --top --prometheus --prometheus-cert --prometheus-key --by --order-by --max-rows "
     "--interval --groups --lag --versions --transactions --connections --findings --list --fail --fail-on "
-    "--sketches --diagram --mermaid --overwrite --redo --append --report --show-sql "
+    "--sketches --diagram --mermaid --svg --html --overwrite --redo --append --report --show-sql "
     "--ddl --sql --pyspark --location --start --source --open --width"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --strategy --engine --log"

@@ -40,7 +40,7 @@ Examples:
   kdissect story record:orders-3@1041 capture.pcap   from its producer to replicas and consumers
   kdissect story broker:3 capture.pcap               by node ID; or broker:10.0.0.9:9092
   kdissect story host:10.0.0.7 capture.pcap
-  kdissect story group:billing --mermaid capture.pcap > billing.mmd
+  kdissect story group:billing --html capture.pcap > billing.html   a diagram for a browser
 
 The first lines are the verdict: what happened, since when, and why, according to the findings about these
 exchanges and their connections ("kdissect summary --findings" has advice), or that the evidence does not
@@ -81,6 +81,8 @@ def _to_subject(text: str) -> Subject:
 )
 @click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
 @click.option("--mermaid", is_flag=True, help="Write a sequence diagram for Mermaid.")
+@click.option("--svg", is_flag=True, help="Write a sequence diagram as an SVG picture.")
+@click.option("--html", is_flag=True, help="Write a sequence diagram as a page of HTML.")
 @times_option
 @wide_option
 @color_option
@@ -89,6 +91,8 @@ def story(
     as_json: bool,
     diagram: bool,
     mermaid: bool,
+    svg: bool,
+    html: bool,
     times: str | None,
     color: str,
     **options: Any,
@@ -100,7 +104,9 @@ def story(
     """
     from kdissect.text.story import Story
 
-    check_exclusive({"--json": as_json, "--diagram": diagram, "--mermaid": mermaid})
+    check_exclusive(
+        {"--json": as_json, "--diagram": diagram, "--mermaid": mermaid, "--svg": svg, "--html": html}
+    )
     query = take_query(options)
     is_shown = query.filter
     if subject.is_node:
@@ -130,6 +136,12 @@ def story(
             run.out.writelines(
                 f"{line}\n" for line in lines_of([*opening, *rows], style_of(run.out, color)) if rows
             )
+        elif rows and (svg or html):
+            from kdissect.text import sequence_drawing
+
+            draw = sequence_drawing.svg if svg else sequence_drawing.html
+            title = f"Story of {subject.kind} {subject.name}"
+            run.out.write(draw(rows, opening[0], form(), title, style_of(run.out, color)))
         elif rows:
             _write(rows, opening[0], run.out, form, color, as_diagram=diagram)
     report(run, collected.exchanges + collected.hidden + collected.connections)

@@ -29,7 +29,7 @@ _GAP = "  "
 _UNBOUNDED = 1_000_000  # columns of a pipe or file, where nothing is truncated
 
 
-class _Arrow(NamedTuple):
+class Arrow(NamedTuple):
     """A message.
 
     Attributes:
@@ -47,9 +47,9 @@ class _Arrow(NamedTuple):
     is_error: bool = False
 
 
-def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
+def arrows_of(rows: Sequence[Entry | Note]) -> list[Arrow | Note]:
     """The verdict, if it is among the rows, then arrows and notes in order of time."""
-    arrows: list[_Arrow | Note] = []
+    arrows: list[Arrow | Note] = []
     for row in rows:
         if isinstance(row, Note):
             arrows.append(row._replace(text=f"{row.text}; {row.why}") if row.why else row)
@@ -59,11 +59,11 @@ def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
         back = row.end_ns, row.broker, row.client, True, label
         result, failed = facts(*row.errors, row.latency), bool(row.errors)
         if row.carries:
-            arrows.append(_Arrow(*back, facts(*row.errors, row.text), failed))
+            arrows.append(Arrow(*back, facts(*row.errors, row.text), failed))
         elif row.count == 1 and any(row.time_ns < other.time_ns < row.end_ns for other in rows):
-            arrows += [_Arrow(*forth, row.text), _Arrow(*back, result, failed)]
+            arrows += [Arrow(*forth, row.text), Arrow(*back, result, failed)]
         else:
-            arrows.append(_Arrow(*forth, facts(result, row.text), failed))
+            arrows.append(Arrow(*forth, facts(result, row.text), failed))
     return sorted(arrows, key=lambda arrow: (not (isinstance(arrow, Note) and arrow.why), arrow.time_ns))
 
 
@@ -78,13 +78,13 @@ def text_diagram(
         width: of the terminal; None: no limit.
         style: of headings, errors and notes, and names of hosts.
     """
-    arrows = _arrows(rows)
+    arrows = arrows_of(rows)
     names = {participant: style.named(printable(name)) for participant, name in names_of(rows).items()}
     stamps = [times.text(arrow.time_ns) for arrow in arrows]
     margin = max(map(len, stamps), default=0)
     room = (width or _UNBOUNDED) - margin - len(_GAP)
     spaces = max(1, len(names) - 1)
-    preferred = max((len(arrow.label) + 5 for arrow in arrows if isinstance(arrow, _Arrow)), default=0)
+    preferred = max((len(arrow.label) + 5 for arrow in arrows if isinstance(arrow, Arrow)), default=0)
     spacing = min(_MAX_SPACING, max(_DEFAULT_SPACING, preferred))
     if room - spaces * spacing - 3 < _MIN_TEXT:
         spacing = (room - 3 - _MIN_TEXT) // spaces
@@ -124,7 +124,7 @@ def _heading(names: list[str], spacing: int, room: int) -> list[str]:
     return ["".join((*cells, last)), *((truncate(line, room) for line in listed) if is_cut else ())]
 
 
-def _drawn(arrow: _Arrow, lanes: Mapping[Participant, int]) -> str:
+def _drawn(arrow: Arrow, lanes: Mapping[Participant, int]) -> str:
     start, end = lanes[arrow.start], lanes[arrow.end]
     left, right = min(start, end), max(start, end)
     line = "".join("|" if place in lanes.values() else " " for place in range(max(lanes.values()) + 1))
@@ -157,7 +157,7 @@ def mermaid(rows: Sequence[Entry | Note], style: Style = PLAIN) -> Iterator[str]
     for participant, name in names.items():
         yield f"    participant {ids[participant]} as {_escaped(name, _MERMAID_NAME)}"
     around = ",".join(dict.fromkeys((*list(ids.values())[:1], *list(ids.values())[-1:])))
-    for arrow in _arrows(rows):
+    for arrow in arrows_of(rows):
         if isinstance(arrow, Note):
             yield f"    Note over {around}: {_escaped(style.named(arrow.text))}"
         else:

@@ -43,7 +43,7 @@ CLUSTER, NO_NAMES = "samples/kafka-4-cluster.pcap.gz", "samples/kafka-4-latecome
 def test_a_subject_that_does_not_occur(
     subject: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for option in ((), ("--diagram",), ("--mermaid",)):
+    for option in ((), ("--diagram",), ("--mermaid",), ("--svg",), ("--html",)):
         done = run(capsys, "story", subject, *option, STORM)
         assert done == (0, "", f"kdissect: no match in 233 exchanges: {message}\n")
 
@@ -67,12 +67,14 @@ def test_lines_have_both_ends_and_the_exchange(capsys: pytest.CaptureFixture[str
         assert cells[0] in read.out
 
 
-@pytest.mark.parametrize("option", ["--diagram", "--mermaid"])
+@pytest.mark.parametrize("option", ["--diagram", "--mermaid", "--svg", "--html"])
 def test_forms_of_diagrams(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "story", "txn:pay-alone", option, FENCED)
     assert (done.status, done.err) == (0, "")
     assert (done.lines[0] == "sequenceDiagram") is (option == "--mermaid")
-    assert sum("EndTxn" in line for line in done.lines) >= 2
+    assert done.out.startswith("<svg ") is (option == "--svg")
+    assert done.out.startswith("<!doctype html>") is (option == "--html")
+    assert done.out.count("EndTxn") >= 2
     assert run(capsys, "story", "txn:pay-alone", "--diagram", "--mermaid", FENCED).status == 2
 
 
@@ -99,7 +101,7 @@ def test_names_of_topics_are_of_the_whole_input_unless_from_a_pipe(
     assert run(capsys, "story", "topic:orders", NO_NAMES) == whole
 
 
-@pytest.mark.parametrize("option", ["--colour=always", "--diagram", "--mermaid"])
+@pytest.mark.parametrize("option", ["--colour=always", "--diagram", "--mermaid", "--svg", "--html"])
 def test_names_from_the_network_are_escaped(
     option: str, capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -18,14 +19,16 @@ from kdissect.options import Options
 from kdissect.phrases import columns_of, duration
 from kdissect.pipeline import Dissection
 from kdissect.query.subjects import parse_subject
-from kdissect.text.sequence_diagram import mermaid, text_diagram
+from kdissect.text.sequence_diagram import arrows_of, mermaid, text_diagram
+from kdissect.text.sequence_drawing import html, svg
 from kdissect.text.story import Entry, Note, Participant, Story
 from kdissect.text.style import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kdissect.limits import Limits
+    from kdissect.text.sequence_diagram import Arrow
 
 SECOND_NS = 1_000_000_000
 GROUP_APIS = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")
@@ -208,3 +211,42 @@ def test_mermaid_gets_no_text_that_it_could_interpret() -> None:
     for line in lines[1:]:
         assert re.fullmatch(rf"    (?:participant p\d+ as|{arrow}:|Note over p\d+,p\d+:) {plain}", line), line
         assert not re.search(r"(?i)\bend\b", line)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+VERDICT = Note(0, SECOND_NS, f"degraded: {HOSTILE}", f"because of {HOSTILE}")
+
+
+@pytest.mark.parametrize("clients", [1, 3, 30])
+def test_a_picture_has_each_arrow_between_its_lanes(clients: int) -> None:
+    rows = rows_of(clients, "c")
+    root = ET.fromstring(svg(rows, VERDICT, Times("u"), "title"))
+    arrows = [arrow for arrow in arrows_of(rows) if not isinstance(arrow, Note)]
+    drawn = [
+        (float(places[1]), float(places[3]), path.get("class", ""))
+        for path in root.iter(f"{SVG}path")
+        if (places := re.split("[MH ]", path.attrib["d"])) and len(places) == 4
+    ]
+    names = root.findall(f"{SVG}text[@class='name']")
+    lanes = {"".join(name.itertext()): float(name.attrib["x"]) for name in names}
+    assert len(lanes) == clients + 1
+    assert drawn == [(lanes[arrow.start.name], lanes[arrow.end.name], line_class(arrow)) for arrow in arrows]
+    texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+    assert all(arrow.label in texts and arrow.text in texts for arrow in arrows)
+    assert float(root.attrib["width"]) > max(lanes.values())
+
+
+def line_class(arrow: Arrow) -> str:
+    return ("error" if arrow.is_error else "") + (" response" if arrow.is_response else "")
+
+
+@pytest.mark.parametrize("draw", [svg, html])
+def test_names_in_a_picture_are_text(draw: Callable[..., str]) -> None:
+    markup = f"</title></text><script>alert(1)</script>{HOSTILE}"
+    drawn = draw(rows_of(3, markup), VERDICT._replace(text=markup), Times("u"), markup)
+    assert "<script" not in drawn
+    assert "&lt;script" in drawn
+    assert all(character.isprintable() or character == "\n" for character in drawn)
+    for picture in re.findall(r"(?s)<svg.+?</svg>", drawn):
+        tags = {element.tag.removeprefix(SVG) for element in ET.fromstring(picture).iter()}
+        assert tags <= {"svg", "style", "title", "text", "line", "path", "rect"}

@@ -120,7 +120,7 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "story": (
         *("'client:*' --json", "'topic:*'", "'group:*'", "'client:*' --mermaid", "'topic:*' --error '*'"),
-        *("'txn:*' --diagram", "'host:*'", "'broker:*' --json"),
+        *("'txn:*' --diagram", "'host:*'", "'broker:*' --json", "'broker:*' --svg"),
     ),
     "check": ("", "--json"),
     "report": ("--format json -o report.json", "--format json -o report.json --api Fetch"),
