@@ -12,6 +12,7 @@ import os
 import sqlite3
 import sys
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +31,13 @@ from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
+from kdissect.query.filters import build
 from kdissect.sinks.sink import Each
+from kdissect.sinks.tallies import Tallies
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
+from kdissect.stats.summarizer import HealthCounts
 from kdissect.stats.survey import Survey
-from kdissect.text.wireshark import comment
+from kdissect.text.wireshark import comment, finding_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from kdissect.model import Closed, Exchange, Interface, Packet
     from kdissect.net.connection import Connection
     from kdissect.runs.run import Query, Run
+    from kdissect.stats.document import FindingRow
     from kdissect.stats.survey import Packets
 
 STDIN = STDOUT = "-"
@@ -91,8 +96,8 @@ class CredentialObserver(Survey):
 
 
 class Comments:
-    """What each exchange is, for the packet that completes it. Held in a temporary database, which vanishes
-    with the process.
+    """What each exchange is, and the findings that name it, for the packet that completes it. Held in a
+    temporary database, which vanishes with the process.
 
     Args:
         is_copy: whether packets come from a copy of the only capture, which has another name.
@@ -100,7 +105,7 @@ class Comments:
 
     def __init__(self, *, is_copy: bool) -> None:
         self._database = sqlite3.connect("")
-        self._database.execute("create table comments (capture text, packet int, text text)")
+        self._database.execute("create table comments (capture text, packet int, exchange text, text text)")
         self._is_copy = is_copy
 
     def close(self) -> None:
@@ -110,12 +115,31 @@ class Comments:
     def add(self, exchange: Exchange) -> None:
         """Describe an exchange as its line does."""
         frame = exchange.response_frame or exchange.first_frame
-        row = (self._capture(frame.interface), frame.packet, comment(exchange))
-        self._database.execute("insert into comments values (?, ?, ?)", row)
+        row = (
+            self._capture(frame.interface),
+            frame.packet,
+            f"{exchange.connection.id}/{exchange.number}",
+            comment(exchange),
+        )
+        self._database.execute("insert into comments values (?, ?, ?, ?)", row)
 
     def index(self) -> None:
         """All have been added."""
         self._database.execute("create index by_packet on comments (capture, packet)")
+        self._database.execute("create index by_exchange on comments (exchange)")
+
+    def explain(self, findings: Iterable[FindingRow]) -> None:
+        """Add findings to the exchanges that they name; to the first one of a connection that they name."""
+        for row in findings:
+            for each in row.evidence:
+                first, after = (
+                    (each, f"{each}\0") if "/" in each else (f"{each}/", f"{each}0")
+                )  # "0" follows "/"
+                self._database.execute(
+                    "insert into comments select capture, packet, exchange, ? || exchange || ? from comments "
+                    "where exchange >= ? and exchange < ? order by rowid limit 1",
+                    ("kdissect ", f"  {finding_text(row)}", first, after),
+                )
 
     def of(self, packet: Packet) -> str:
         """Those of the exchanges that a packet completes, one on each line; empty: none."""
@@ -146,7 +170,7 @@ def write(
         mode: its permissions.
         max_exchanges: copy only the connections of the first ones; None: of all.
         of_tls: what to write of TLS connections.
-        with_comments: whether packets that complete an exchange say what it is.
+        with_comments: whether packets that complete an exchange say what it is, and which findings name it.
 
     Raises:
         UsageError: the target is one of the inputs, or a terminal; comments for several captures that cannot
@@ -169,6 +193,8 @@ def write(
             run.into(_Matches(index, max_exchanges, of_tls, comments, show_secrets=shows))
             if comments is not None:
                 comments.index()
+                if rereadable and not run.interrupted:
+                    comments.explain(_findings(query))
             # After an interruption, an unfinished message may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
             sealed = {
@@ -184,6 +210,16 @@ def write(
     report(run, run.shown)
     _report(index, written, target)
     end(run, "exchange")
+
+
+def _findings(query: Query) -> list[FindingRow]:
+    """Those about the whole input."""
+    counts = HealthCounts(query.limits)
+    observer = counts.connection_feed(query.limits)
+    whole = replace(query, filter=build(where=None), options=replace(query.options, exchanges=frozenset()))
+    with open_run(whole, observer=observer) as run:
+        run.into(Tallies(counts, observer, whole.demand()))
+    return counts.findings.rows()
 
 
 def _report(index: ConnectionIndex, written: int | None, target: str) -> None:

@@ -88,8 +88,8 @@ some columns are hidden; --wide shows all.
     "--comments",
     "with_comments",
     is_flag=True,
-    help="With -w, add a comment to the packet that completes an exchange, with what its line says. "
-    "Wireshark and tshark show it, and filter by it: frame.comment contains NOT_LEADER.",
+    help="With -w, add a comment to the packet that completes an exchange: what its line says, and findings "
+    "that name it (not with a pipe). Wireshark and tshark filter by it: frame.comment contains NOT_LEADER.",
 )
 @mode_option
 @click.option(

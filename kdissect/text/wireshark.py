@@ -1,4 +1,4 @@
-"""Exchange -> what Wireshark needs to show it: a comment on a packet, and a display filter. Holds nothing."""
+"""Exchange or finding -> what Wireshark shows of it: comments on packets, display filters. Holds nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.model import Exchange
+    from kdissect.stats.document import FindingRow
 
 
 def comment(exchange: Exchange) -> str:
@@ -27,6 +28,11 @@ def comment(exchange: Exchange) -> str:
             *(f"! {kind}" for kind in dict.fromkeys(anomaly.kind for anomaly in exchange.anomalies)),
         )
     )
+
+
+def finding_text(row: FindingRow) -> str:
+    """What a comment says of a finding, after the exchange that the finding names."""
+    return f"{row.severity} {row.rule}: {printable(row.subject)}: {printable(row.message)}"
 
 
 def display_filter(exchange: Exchange) -> str:

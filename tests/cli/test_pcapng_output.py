@@ -410,6 +410,29 @@ def test_comments_are_on_the_packets_that_complete_an_exchange(
         assert len(shown) == len({each.completed_ns for each in errors if error in content.errors(each)})
 
 
+@pytest.mark.tshark
+@pytest.mark.parametrize("name", ["kafka-4-cluster.pcap.gz", "kafka-4-storm.pcap.gz"])
+def test_findings_are_on_the_exchanges_that_they_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    out = tmp_path / "out.pcapng"
+    path = str(SAMPLES / name)
+    run(capsys, "read", "--comments", "--show-secrets", "--error", "*", "-w", str(out), path)
+    shown = "\n".join(_tshark("-r", str(out), "-T", "fields", "-e", "frame.comment")).replace("\\n", "\n")
+    summary = json.loads(run(capsys, "summary", "--findings", "--json", path).out)
+    selected = set(re.findall(r"^kdissect (\S+)  ", shown, re.MULTILINE))
+    named = {
+        (each, f"{row['severity']} {row['rule']}: {row['subject']}: {row['message']}")
+        for row in summary["findings"]
+        for each in row["evidence"]
+        if each in selected
+    }
+    assert named
+    assert named <= set(
+        re.findall(r"^kdissect (\S+)  ((?:error|warning|note) \S+: .+)$", shown, re.MULTILINE)
+    )
+
+
 def test_comments_from_a_pipe_and_what_they_exclude(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
