@@ -14,7 +14,6 @@ from decimal import Decimal
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from kdissect.errors import UsageError
 from kdissect.extras import install
@@ -146,22 +145,20 @@ def table(
 
     known = spark_schema.in_directories(columns, partition_by)
     relation = database.from_arrow(arrow.schema(known).empty_table())
+    types = dict(zip(relation.columns, map(str, relation.types), strict=True))
     files = sorted(files)
     if files and form == "parquet":
         from_files = database.read_parquet(files, hive_partitioning=True, union_by_name=True)
     elif files:
-        types = dict(zip(relation.columns, map(str, relation.types), strict=True))
         from_files = database.read_json(
             files, columns=types, format="newline_delimited", hive_partitioning=True
         )
     else:
         return DuckFrame(database, relation)
-    names = ", ".join(f'"{column.name}"' for column in known)
-    label = uuid4().hex
-    relation.create_view(f"columns_{label}", replace=True)
-    from_files.create_view(f"files_{label}", replace=True)
-    text = f"select {names} from (from columns_{label} union all by name from files_{label})"
-    return DuckFrame(database, database.sql(text))
+    present = set(from_files.columns)
+    values = {name: f'"{name}"' if name in present else "null" for name in types}
+    cells = (f'cast({values[name]} as {kind}) as "{name}"' for name, kind in types.items())
+    return DuckFrame(database, from_files.project(", ".join(cells)))
 
 
 def sql(database: Any, text: str) -> DuckFrame:

@@ -14,6 +14,7 @@ import pytest
 from kdissect.cli import sql
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.errors import OutputError
+from kdissect.tables.rows import DEFAULT_TABLES
 from tests.cli.commands import Run, capture_bytes, run, spawn, talk
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def test_several_captures_as_a_page_and_as_csv(run_sql: RunSql) -> None:
     ]
     table = list(csv.reader(io.StringIO(run_sql("--csv", QUICKSTART, BASICS, COUNTED).out)))
     assert table[:2] == [["api", "n"], ["Metadata", "61"]]
+
+
+def test_show_tables_lists_those_of_an_export(run_sql: RunSql) -> None:
+    assert run_sql("--csv", QUICKSTART, "show tables").lines == ["name", *sorted(DEFAULT_TABLES)]
 
 
 def test_filters_and_records(run_sql: RunSql) -> None:
