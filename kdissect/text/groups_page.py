@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kdissect.phrases import ABSENT, listed, many, nonzero, topic_label
 from kdissect.stats.rebalances import counted
 from kdissect.text.page import (
+    IPV4,
     PageSection,
     View,
     are_of_several_clusters,
@@ -142,7 +143,7 @@ _MEMBERS = (
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("INSTANCE", lambda row: row.group_instance_id or ABSENT, shrinks=True),
     View("MEMBER", lambda row: row.member_id, shrinks=True),
-    View("FROM", lambda row: row.address, shrinks=True),
+    View("FROM", lambda row: row.address, shrinks=True, width=IPV4),
     View("JOINED", lambda row: _clock(row.joined), keep=True),
     View("LAST", lambda row: _clock(row.last)),
     View("LEFT", lambda row: _clock(row.left), keep=True),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _UNBOUNDED = 10_000  # columns where nothing is truncated
 _GAP = 2  # between columns
+IPV4, IPV4_PORT = len("255.255.255.255"), len("255.255.255.255:65535")  # terminal columns
 _NAME = 24  # columns of a name that must be shown, before there is room for columns that need not
 
 
@@ -130,7 +131,7 @@ def seconds(value: float | None) -> str:
 
 def fitting(views: Sequence[View], cells: Sequence[Sequence[str]], width: int | None) -> dict[int, int]:
     """The columns that fit: those with ``keep``, then others from the left. One that shrinks needs only its
-    minimum, and gets a fair share of the room that is left.
+    minimum, and gets a fair share of the room that is left. Columns in which all cells are absent are last.
 
     Returns:
         The width of each, by its index.
@@ -143,15 +144,21 @@ def fitting(views: Sequence[View], cells: Sequence[Sequence[str]], width: int | 
         minimal[index] = min(usual[index], smallest)
     if width is None:
         return usual
-    kept = [index for index, view in enumerate(views) if view.keep]
+    empty = {index for index in minimal if all(row[index] == ABSENT for row in cells)}
+    kept = [index for index, view in enumerate(views) if view.keep and index not in empty]
     widths = {index: max(minimal[index], min(usual[index], _NAME)) for index in kept}
     room = width + _GAP - sum(columns + _GAP for columns in widths.values())
     if room < 0:  # only these, with all the room there is
         widths = {index: minimal[index] for index in kept}
     for index, columns in minimal.items():
-        if index not in widths and columns + _GAP <= room:
+        if index not in widths and index not in empty and columns + _GAP <= room:
             widths[index] = columns
             room -= columns + _GAP
+    room -= sum(usual[index] - columns for index, columns in widths.items())
+    for index in sorted(empty - widths.keys()):
+        if usual[index] + _GAP <= room:
+            widths[index] = usual[index]
+            room -= usual[index] + _GAP
     widths = widths or {0: minimal[0]}
     room = width + _GAP - sum(columns + _GAP for columns in widths.values())
     while room > 0 and (short := [index for index in widths if widths[index] < usual[index]]):

@@ -28,7 +28,7 @@ from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import TABLES, ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
-from kdissect.text.page import PageSection, View, number, seconds, table
+from kdissect.text.page import IPV4, IPV4_PORT, PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -342,7 +342,7 @@ _BROKERS = (
 _CLIENTS = (
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("LIBRARY", lambda row: listed(row.software) or ABSENT, shrinks=True),
-    View("FROM", lambda row: listed(row.addresses), shrinks=True),
+    View("FROM", lambda row: listed(row.addresses), shrinks=True, width=IPV4),
     View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, shrinks=True),
     View("APIS", lambda row: listed(list(row.apis)), shrinks=True),
     *_LOAD,
@@ -356,8 +356,8 @@ _GROUPS = (
 _CONNECTIONS = (
     View("CONNECTION", lambda row: row.connection, keep=True),
     View("CLIENT", lambda row: row.client, shrinks=True),
-    View("FROM", lambda row: row.client_address, shrinks=True),
-    View("BROKER", lambda row: row.broker, shrinks=True),
+    View("FROM", lambda row: row.client_address, shrinks=True, width=IPV4),
+    View("BROKER", lambda row: row.broker, shrinks=True, width=IPV4_PORT),
     *_LOAD,
 )
 _INTERVALS = (
@@ -430,7 +430,7 @@ _UNANSWERED = (
     View("WAITED", lambda row: us(row.age_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
-    View("BROKER", lambda row: row.broker, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True, width=IPV4_PORT),
     View("TOPICS", _topics, shrinks=True),
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
@@ -441,7 +441,7 @@ _SLOWEST = (
     View("TOTAL", lambda row: us(row.total_us), right=True),
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
-    View("BROKER", lambda row: row.broker, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True, width=IPV4_PORT),
     View("TOPICS", _topics, shrinks=True),
     View("THROTTLE", lambda row: _throttle(row.throttle_time_ms), right=True),
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
@@ -655,7 +655,7 @@ def _when(row: FindingRow | FindingPart) -> str:
 _USED = (
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("LIBRARY", lambda row: absent(row.software), shrinks=True),
-    View("FROM", lambda row: listed(row.addresses), shrinks=True),
+    View("FROM", lambda row: listed(row.addresses), shrinks=True, width=IPV4),
     View("API", lambda row: row.api, keep=True),
     View("VERSION", lambda row: str(row.version), right=True, keep=True),
     View("ADDED IN", lambda row: absent(row.since), right=True),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, absent, duration, listed, many, nonzero
 from kdissect.stats.transactions import SUPERSEDED
-from kdissect.text.page import PageSection, View, table
+from kdissect.text.page import IPV4, PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ _PRODUCERS = (
     View("PRODUCER ID", lambda row: listed(row.producer_ids), right=True, keep=True),
     View("EPOCH", lambda row: absent(row.epoch), right=True),
     View("CLIENTS", lambda row: listed(row.clients) or ABSENT, shrinks=True),
-    View("FROM", lambda row: listed(row.addresses) or ABSENT, shrinks=True),
+    View("FROM", lambda row: listed(row.addresses) or ABSENT, shrinks=True, width=IPV4),
     View("STARTED", lambda row: nonzero(row.started), right=True, keep=True),
     View("COMMITTED", lambda row: nonzero(row.committed), right=True, keep=True),
     View("ABORTED", lambda row: nonzero(row.aborted + row.superseded), right=True),
@@ -114,7 +114,7 @@ _FENCED = (
     View("ERROR", lambda row: row.error, keep=True),
     View("API", lambda row: row.api),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
-    View("FROM", lambda row: row.address, shrinks=True),
+    View("FROM", lambda row: row.address, shrinks=True, width=IPV4),
     View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),

@@ -82,6 +82,25 @@ def test_columns_without_room_are_left_out_and_counted() -> None:
     assert "4 columns of 2 tables hidden" in page(section, section, width=70)
 
 
+def test_columns_with_absent_cells_cut_no_other() -> None:
+    views = [
+        View("BROKER", lambda row: str(row[0]), keep=True, shrinks=True),
+        View("ERRORS", lambda row: str(row[1]), keep=True),
+        View("RACK", lambda row: str(row[2])),
+    ]
+    cells = [["broker-1.example.com:9092", "-", "a"]]
+    for width, headings in (
+        (31, ["BROKER", "RACK"]),
+        (38, ["BROKER", "RACK"]),
+        (39, ["BROKER", "ERRORS", "RACK"]),
+    ):
+        lines = page(PageSection("", views, cells), width=width).splitlines()
+        assert lines[0].split() == headings
+        assert lines[1].split()[0] == cells[0][0]
+    counted = page(PageSection("", views, [["broker-1.example.com:9092", "1", "a"]]), width=38)
+    assert counted.split()[:2] == ["BROKER", "ERRORS"]
+
+
 def test_sections_are_separated() -> None:
     assert page(PageSection("A", notes=("x",)), PageSection("B")).splitlines() == ["A", "x", "", "B"]
 

@@ -51,7 +51,7 @@ def test_waits_say_what_for_and_how_long() -> None:
 def test_notes_are_about_columns_that_are_shown() -> None:
     rows = [column for column in _TCP if column.note]
     assert rows
-    cells = [["-"] * len(_TCP)]
+    cells = [["1"] * len(_TCP)]
     shown = {}
     for width in (None, 80):
         out = StringIO()
