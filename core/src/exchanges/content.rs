@@ -39,6 +39,8 @@ pub enum GroupEvents {
 /// One version of an API.
 pub struct Row {
     pub bodies: Bodies,
+    /// Whether it is a Fetch of any kind.
+    pub is_fetch: bool,
     /// JSON keys, by the number of the name.
     pub keys: Vec<String>,
     pub request_topics: Option<Topics>,

@@ -5,12 +5,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
 use crate::python::raw::{ArrowArray, ArrowSchema};
-use crate::sinks::columns::{self, Column, ColumnKind, Values};
+use crate::sinks::columns::{self, Column, ColumnKind, SharedColumns, Values};
 use crate::Odd;
 
 /// The rows of the next batch.
 #[pyclass(name = "Columns", module = "kdissect._core")]
-pub struct PyColumns(pub columns::Columns);
+pub struct PyColumns(pub SharedColumns);
 
 /// Rows, for one reader of the Arrow C data interface: the first to request them.
 #[pyclass(name = "Batch", module = "kdissect._core")]
@@ -45,23 +45,23 @@ impl PyColumns {
     fn new(kind: KindForm) -> PyResult<Self> {
         let columns = columns::Columns::new(kind.into());
         columns
-            .map(PyColumns)
+            .map(|columns| PyColumns(SharedColumns::new(columns)))
             .ok_or_else(|| PyValueError::new_err("no such format"))
     }
 
     #[getter]
     fn rows(&self) -> usize {
-        self.0.rows
+        self.0.lock().rows
     }
 
     #[getter]
     fn held(&self) -> usize {
-        self.0.held
+        self.0.lock().held
     }
 
     /// Adds a row: a value for each column.
     fn feed(&mut self, values: &Bound<'_, PyList>) -> PyResult<()> {
-        self.0.row(|columns| {
+        self.0.lock().row(|columns| {
             let mut cost = 0;
             for (column, value) in columns.iter_mut().zip(values) {
                 cost += push(column, &value)?;
@@ -78,21 +78,22 @@ impl PyColumns {
         stop: usize,
         size: usize,
     ) -> PyResult<()> {
+        let mut all = self.0.lock();
         for row in start..stop {
-            self.0.row(|columns| {
+            all.row(|columns| {
                 for (column, values) in columns.iter_mut().zip(&values) {
                     push(column, &values.get_item(if values.len() == 1 { 0 } else { row })?)?;
                 }
                 Ok::<_, PyErr>(0)
             })?;
         }
-        self.0.held += size;
+        all.held += size;
         Ok(())
     }
 
     /// Returns the rows, and starts the next batch.
     fn take(&mut self) -> PyBatch {
-        PyBatch(self.0.take())
+        PyBatch(self.0.lock().take())
     }
 }
 

@@ -17,15 +17,16 @@ use crate::exchanges::stage::{reversed, Ended, Stage, StageCounts, Verdict};
 use crate::net::analysis::Analysis;
 use crate::net::packet::segment;
 use crate::net::shard::Shard;
+use crate::python::handle::Object;
 use crate::python::merge::RowBatch;
 use crate::python::places::Places;
-use crate::python::plan::{Conditions, Plan};
+use crate::python::plan::{Conditions, Plan, Takers};
 use crate::python::state::{
     direction, BareSegment, ConnectionState, KafkaState, PartialFrame, Place, RecordState, StreamState,
     TcpState,
 };
 use crate::runs::merge::{self, KEY};
-use crate::sinks::facts::{Answered, Constant, Known, Object, Unacknowledged};
+use crate::sinks::facts::{Answered, Constants, Handle, Known, Unacknowledged};
 use crate::sinks::page::Page;
 use crate::sinks::sink::Progress;
 use crate::Odd;
@@ -76,7 +77,7 @@ type SharedApis = BTreeMap<(i16, i16), Option<SharedApi>>;
 
 /// What Python says of a request: whether a connection is recognized by it if it is the first; and name and
 /// version of the client's software.
-type Introduction = (bool, Object, Object);
+type Introduction = (bool, Handle, Handle);
 
 /// What Python says of requests, by their bytes without correlation ID.
 #[derive(Default)]
@@ -90,14 +91,14 @@ struct Link {
     /// Of the client's segments.
     ends: Box<[u8]>,
     /// Shared by its exchanges, once it is needed.
-    info: PyOnceLock<Object>,
+    info: PyOnceLock<Handle>,
     /// Software name and version, principal, SASL mechanism.
-    identity: [Object; 4],
+    identity: [Handle; 4],
     /// Software name and version as of the latest exchange; those in the queue may have earlier ones.
-    software: [Object; 2],
+    software: [Handle; 2],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
-    shared: Option<Vec<Option<Constant>>>,
+    shared: Option<Constants>,
     /// Which of its exchanges can match, as far as Python was asked.
     matches: Vec<Match>,
     /// Its number in keys, once one needs it.
@@ -207,7 +208,7 @@ enum At<'a, 'py> {
 pub struct Lending {
     stage: Stage<Object>,
     links: Vec<Option<Link>>, // by slot
-    interfaces: Vec<Object>,
+    interfaces: Vec<Handle>,
     /// By address.
     known_interfaces: HashMap<usize, usize>,
     apis: SharedApis,
@@ -216,6 +217,7 @@ pub struct Lending {
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
     page: Option<Page>,
+    takers: Takers,
     /// Which exchanges are selected. None: all are.
     conditions: Option<Conditions>,
     batch: Option<Py<RowBatch>>,
@@ -262,14 +264,12 @@ struct Asking<'a, 'py> {
 impl Introductions {
     fn of<'py>(&mut self, python: &Callbacks, frame: &Bound<'py, PyBytes>) -> PyResult<Introduction> {
         let py = frame.py();
-        let cloned =
-            |(is_first, name, version): &Introduction| (*is_first, name.clone_ref(py), version.clone_ref(py));
         let mut key = frame.as_bytes().to_vec();
         let is_kept = key.len() <= INTRODUCTION_BYTES;
         if let Some(id) = key.get_mut(CORRELATION_ID).filter(|_| is_kept) {
             id.fill(0);
             if let Some(known) = self.known.get(&key[..]) {
-                return Ok(cloned(known));
+                return Ok(known.clone());
             }
         }
         let introduction: Introduction = python.introduction.bind(py).call1((frame,))?.extract()?;
@@ -277,7 +277,7 @@ impl Introductions {
             if self.known.len() >= INTRODUCTIONS {
                 self.known.clear();
             }
-            self.known.insert(key.into(), cloned(&introduction));
+            self.known.insert(key.into(), introduction.clone());
         }
         Ok(introduction)
     }
@@ -372,6 +372,7 @@ impl Lending {
             python,
             kinds,
             page: None,
+            takers: Takers::default(),
             conditions: None,
             batch: None,
             shift: None,
@@ -404,6 +405,7 @@ impl Lending {
             page.max_bytes = usize::MAX; // all lines of a block come at once
         }
         self.page = Some(page);
+        self.takers = plan.takers;
         self.conditions = plan.conditions;
         self.stage.is_queued = batch.is_none();
         self.shift = batch.is_some().then_some(0);
@@ -446,11 +448,14 @@ impl Lending {
         self.swap_text(&mut batch);
         let odd = self.write_queued(py, before, (max_exchanges, max_rows), writes, &mut batch);
         self.swap_text(&mut batch);
-        let (text, progress) = match self.page.as_mut() {
-            Some(page) => page.take(py)?,
-            None => (PyBytes::new(py, b""), Progress::default()),
+        let Some(page) = self.page.as_mut() else {
+            return Ok((PyBytes::new(py, b""), 0, 0, odd?));
         };
-        Ok((text, progress.exchanges, progress.rows, odd?))
+        let (handed, Progress { exchanges, rows }) = page.take();
+        let text = PyBytes::new(py, &page.text);
+        page.text.clear();
+        self.takers.give(py, handed)?;
+        Ok((text, exchanges, rows, odd?))
     }
 
     /// Passes on what was counted of connections that are no longer here, or of all.
@@ -458,7 +463,8 @@ impl Lending {
         if let Some(conditions) = self.conditions.as_mut().filter(|_| is_last) {
             conditions.pass_on(py)?;
         }
-        self.page.as_mut().map_or(Ok(()), |page| page.settle(py, is_last))
+        let handed = self.page.as_mut().map(|page| page.settle(is_last));
+        self.takers.give(py, handed.unwrap_or_default())
     }
 
     /// Bytes held, including overhead.
@@ -674,7 +680,7 @@ impl Lending {
             self.known_interfaces.clear();
         }
         self.known_interfaces.insert(address, self.interfaces.len());
-        self.interfaces.push(interface.clone().unbind());
+        self.interfaces.push(Handle::of(interface.clone()));
         Some(self.interfaces.len() - 1)
     }
 
@@ -747,7 +753,7 @@ impl Lending {
                 Verdict::Opened(slot) => {
                     if let Ok(segment) = segment(block.link_type, bytes) {
                         let side = Holder::Opened(time_ns, self.stage.latest);
-                        let identity = [(); 4].map(|()| py.None());
+                        let identity = [(); 4].map(|()| Handle::of(py.None().into_bound(py)));
                         self.link(py, slot, side, segment.ends.into(), None, identity);
                     }
                 }
@@ -812,8 +818,8 @@ impl Lending {
         slot: usize,
         side: Holder,
         ends: Box<[u8]>,
-        info: Option<Object>,
-        identity: [Object; 4],
+        info: Option<Handle>,
+        identity: [Handle; 4],
     ) {
         if self.links.len() <= slot {
             self.links.resize_with(slot + 1, || None);
@@ -826,7 +832,7 @@ impl Lending {
             side,
             ends,
             info: shared,
-            software: [0, 1].map(|index| identity[index].clone_ref(py)),
+            software: [0, 1].map(|index| identity[index].clone()),
             identity,
             client_id: None,
             shared: None,
@@ -847,7 +853,7 @@ impl Lending {
         if let Some(number) = link.number {
             return Ok(number);
         }
-        let (id, ordinal): (String, i64) = link.info(py, &self.python)?.getattr(py, "key")?.extract(py)?;
+        let (id, ordinal): (String, i64) = link.info(py, &self.python)?.bind(py).getattr("key")?.extract()?;
         let number = i64::from_str_radix(&id, 16)? << 15 | ordinal & 0x7FFF;
         link.number = Some(number);
         Ok(number)
@@ -871,7 +877,7 @@ impl Lending {
     ) -> PyResult<Option<(Bound<'py, PyTuple>, u64)>> {
         self.pass_on(py, false)?;
         for _ in 0..max_exchanges {
-            if self.page.as_ref().is_none_or(|page| page.is_full(py, max_rows)) {
+            if self.page.as_ref().is_none_or(|page| page.is_full(max_rows)) {
                 break;
             }
             let Some((order, finished)) = self.queue.pop(before) else {
@@ -941,10 +947,10 @@ impl Lending {
             }
         };
         let shared = link.shared.take();
-        let known = &KnownLink { link, python };
+        let known = &KnownLink { py, link, python };
         let shared = match shared {
             Some(shared) => shared,
-            None => page.shared(py, known).map_err(|_| Odd)?,
+            None => page.shared(known)?,
         };
         let written = if let Outcome::Answered(response) = &finished.outcome {
             let answered = Answered {
@@ -956,7 +962,7 @@ impl Lending {
                 response,
                 is_selected,
             };
-            page.add(py, &answered, &shared)
+            page.add(&answered, &shared)
         } else {
             let unacknowledged = Unacknowledged {
                 known,
@@ -965,7 +971,7 @@ impl Lending {
                 completed_ns: finished.order().0,
                 is_selected,
             };
-            page.add_unacknowledged(py, &unacknowledged, &shared)
+            page.add_unacknowledged(&unacknowledged, &shared)
         };
         link.shared = Some(shared);
         written
@@ -990,7 +996,7 @@ impl Lending {
                 [software, version]
             };
             for (known, new) in known.into_iter().zip([name, version_sent]) {
-                if !new.is_none(py) {
+                if !new.bind(py).is_none() {
                     *known = new;
                     link.shared = None;
                 }
@@ -1007,7 +1013,8 @@ impl Lending {
             state.duplex.ok_or_else(missing)?,
         );
         let (tcp, pairing) = (state.tcp, kafka.pairing);
-        let [software, version, principal, mechanism] = IDENTITY.map(|name| kafka.info.getattr(py, name));
+        let of_client = |name| Ok::<_, PyErr>(Handle::of(kafka.info.bind(py).getattr(name)?));
+        let [software, version, principal, mechanism] = IDENTITY.map(of_client);
         let connection = duplex.getattr(py, "connection")?;
         let may_end = tcp.streams.0.first.is_some() && tcp.streams.1.first.is_some();
         let waiting = pairing.waiting.into_iter().map(|each| self.request(py, each));
@@ -1042,7 +1049,8 @@ impl Lending {
         let slot = self.stage.admit(here, state.ordinal, ends);
         let identity = [software?, version?, principal?, mechanism?];
         let side = Holder::Lent(duplex, connection, tcp.client);
-        self.link(py, slot, side, tcp.ends.into(), Some(kafka.info), identity);
+        let info = Handle::of(kafka.info.into_bound(py));
+        self.link(py, slot, side, tcp.ends.into(), Some(info), identity);
         Ok(())
     }
 
@@ -1103,7 +1111,7 @@ impl Lending {
         let link = link.ok_or_else(|| PyKeyError::new_err(slot))?;
         let kafka = || {
             let partial = (PartialFrame::default(), PartialFrame::default()); // it ended between two frames
-            let info = link.info(py, &self.python)?.clone_ref(py);
+            let info = link.info(py, &self.python)?.object(py);
             Ok::<_, PyErr>(KafkaState::of(info, connection, Vec::new(), partial))
         };
         Ok(ConnectionState {
@@ -1129,7 +1137,7 @@ impl Lending {
             sender,
             packet: bare.packet.number,
             time_ns: bare.packet.time_ns,
-            interface: self.interfaces[bare.packet.interface].clone_ref(py),
+            interface: self.interfaces[bare.packet.interface].object(py),
             sequence: bare.sequence,
             acknowledgment: bare.acknowledgment,
             flags: bare.flags,
@@ -1196,10 +1204,10 @@ impl Lending {
             latest: each.latest.map(|packet| Place {
                 packet: packet.number,
                 time_ns: packet.time_ns,
-                interface: self.interfaces[packet.interface].clone_ref(py),
+                interface: self.interfaces[packet.interface].object(py),
             }),
         });
-        let info = link.info(py, &self.python)?.clone_ref(py);
+        let info = link.info(py, &self.python)?.object(py);
         Ok(KafkaState::of(info, &connection, waiting, (client, broker)))
     }
 
@@ -1207,7 +1215,7 @@ impl Lending {
     fn leave(&mut self, py: Python<'_>, slot: usize) {
         if let (Some(page), Some(Some(link))) = (&mut self.page, self.links.get(slot)) {
             if let Some(info) = link.info.get(py) {
-                page.leave(info.bind(py));
+                page.leave(info);
             }
         }
     }
@@ -1366,21 +1374,22 @@ impl Lending {
 }
 
 /// A connection for [`Page`].
-struct KnownLink<'a> {
+struct KnownLink<'a, 'py> {
+    py: Python<'py>,
     link: &'a Link,
     python: &'a Callbacks,
 }
 
-impl Known for KnownLink<'_> {
-    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.link.info(py, self.python)?.bind(py).clone())
+impl Known for KnownLink<'_, '_> {
+    fn info(&self) -> Result<&Handle, Odd> {
+        self.link.info(self.py, self.python).map_err(|_| Odd)
     }
 
     fn ends(&self) -> Option<&[u8]> {
         self.link.is_opened_here().then_some(&self.link.ends)
     }
 
-    fn identity(&self) -> &[Object; 4] {
+    fn identity(&self) -> &[Handle; 4] {
         &self.link.identity
     }
 }
@@ -1407,11 +1416,11 @@ impl Link {
     }
 
     /// What its exchanges share.
-    fn info(&self, py: Python<'_>, python: &Callbacks) -> PyResult<&Object> {
+    fn info(&self, py: Python<'_>, python: &Callbacks) -> PyResult<&Handle> {
         self.info.get_or_try_init(py, || match &self.side {
             Holder::Opened(time_ns, ordinal) => {
                 let values = (PyBytes::new(py, &self.ends), *time_ns, *ordinal);
-                Ok(python.info.bind(py).call1(values)?.unbind())
+                Ok(Handle::of(python.info.bind(py).call1(values)?))
             }
             Holder::Lent(..) => Err(PyKeyError::new_err(())), // it came with the connection
         })

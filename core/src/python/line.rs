@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,9 +19,9 @@ use crate::{guarded, Odd};
 /// The lines of one API version.
 #[pyclass(frozen, name = "Line", module = "kdissect._core")]
 pub struct PyLine {
-    line: about_template::Line,
+    pub line: Arc<about_template::Line>,
     /// The fields of request and response that `follow` needs. None: it is not called.
-    followed: Option<(Kept, Kept)>,
+    pub followed: Option<(Kept, Kept)>,
 }
 
 #[pymethods]
@@ -51,7 +52,10 @@ impl PyLine {
         });
         line.bodies
             .limit(&names.of_request.take(), &names.of_response.take());
-        Ok(PyLine { line, followed })
+        Ok(PyLine {
+            line: Arc::new(line),
+            followed,
+        })
     }
 
     /// The text about an exchange, and the error codes in the response. None if it is left to Python.
@@ -75,9 +79,13 @@ impl PyLine {
                 Some((ref data, pos)) => Some(data.as_bytes().get(pos..).ok_or(Odd)?),
                 None => None,
             };
-            let topics = PyTopicNames(&topic_name, &learn_name, None);
-            let follow = |of_request, of_response| follow.call1((of_request, of_response));
-            match self.write(follow, (request, response), budget, &topics, &mut text)? {
+            let topics = &PyTopicNames(&topic_name, &learn_name);
+            let mut follow_both = |decoded: &Decoded<'_>| match &self.followed {
+                Some(kept) => is_usual(follow.call1(followed(follow.py(), decoded, kept)?)),
+                None => Ok(()),
+            };
+            let line = &self.line;
+            match line.write(request, response, budget, topics, &mut follow_both, &mut text)? {
                 (errors, false) => Ok((text, errors)),
                 _ => Err(Odd), // Python also describes the bytes that follow
             }
@@ -86,48 +94,32 @@ impl PyLine {
     }
 }
 
-impl<'py> PyLine {
-    /// See [`about_template::Line::write`].
-    pub fn write(
-        &self,
-        follow: impl Fn(Bound<'py, PyAny>, Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
-        (request, response): (&[u8], Option<&[u8]>),
-        budget: i64,
-        topics: &PyTopicNames<'_, 'py>,
-        out: &mut String,
-    ) -> Result<(Vec<i64>, bool), Odd> {
-        let py = topics.0.py();
-        let mut followed = |decoded: &Decoded<'_>| {
-            let Some((of_request, of_response)) = &self.followed else {
-                return Ok(());
-            };
-            let of_request = projected(py, &decoded.request, of_request)?;
-            let of_response = projected(py, &decoded.response, of_response)?;
-            match follow(of_request, of_response).and_then(|usual| usual.extract()) {
-                Ok(true) => Ok(()),
-                _ => Err(Odd),
-            }
-        };
-        self.line
-            .write(request, response, budget, topics, &mut followed, out)
+/// What `follow` gets of both bodies.
+pub fn followed<'py>(
+    py: Python<'py>,
+    decoded: &Decoded<'_>,
+    (of_request, of_response): &(Kept, Kept),
+) -> Result<(Bound<'py, PyAny>, Bound<'py, PyAny>), Odd> {
+    Ok((
+        projected(py, &decoded.request, of_request)?,
+        projected(py, &decoded.response, of_response)?,
+    ))
+}
+
+/// Odd unless Python has returned True.
+pub fn is_usual(returned: PyResult<Bound<'_, PyAny>>) -> Result<(), Odd> {
+    match returned.and_then(|usual| usual.extract()) {
+        Ok(true) => Ok(()),
+        _ => Err(Odd),
     }
 }
 
-/// Two Python functions: from a topic ID to its name, or None; and one to learn an ID and its name. The first one
-/// also gets the time at which the exchange completed, unless it has it already.
-pub struct PyTopicNames<'a, 'py>(
-    pub &'a Bound<'py, PyAny>,
-    pub &'a Bound<'py, PyAny>,
-    pub Option<i64>,
-);
+/// Two Python functions: from a topic ID to its name, or None; and one to learn an ID and its name.
+struct PyTopicNames<'a, 'py>(&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>);
 
 impl TopicNames for PyTopicNames<'_, '_> {
     fn name(&self, id: &str) -> Option<String> {
-        let name = match self.2 {
-            Some(completed_ns) => self.0.call1((id, completed_ns)),
-            None => self.0.call1((id,)),
-        };
-        name.ok()?.extract().ok()
+        self.0.call1((id,)).ok()?.extract().ok()
     }
 
     fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {

@@ -11,6 +11,7 @@ pub mod bundles;
 pub mod columns;
 pub mod decoder;
 pub mod divided;
+pub mod handle;
 pub mod lending;
 pub mod line;
 pub mod merge;

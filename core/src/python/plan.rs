@@ -1,18 +1,45 @@
 //! `CorePlan` of kdissect/sinks/plan.py -> a [`Sink`], and which exchanges are selected.
 
-use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::*;
+use std::sync::Arc;
 
+use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::exchanges::content::Row;
+use crate::kafka::tree::Decoded;
+use crate::python::columns::PyColumns;
+use crate::python::handle::Object;
+use crate::python::line::{followed, is_usual, PyLine};
+use crate::python::row::PyRow;
+use crate::python::state::MemoryState;
+use crate::sinks::cells::Content;
 use crate::sinks::conditions::FrameConditions;
-use crate::sinks::facts::Object;
-use crate::sinks::lines::{LinePlan, Lines};
+use crate::sinks::connection_log::Log;
+use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known};
+use crate::sinks::handed::{Handed, TallyDetail};
+use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::rows::{RowPlan, Rows};
 use crate::sinks::sink::Sink;
+use crate::sinks::splitters::MemoryPlan;
+use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::sinks::tallies::{Tallies, TallyPlan};
+use crate::Odd;
 
 pub struct Plan {
     pub sink: Box<dyn Sink>,
+    pub takers: Takers,
     pub conditions: Option<Conditions>,
+}
+
+/// Functions of Python that take what a sink hands over.
+#[derive(Default)]
+pub struct Takers {
+    connection: Option<Object>,
+    alive: Option<Object>,
+    tally: Option<Object>,
+    memory: Option<Object>,
 }
 
 /// `Conditions` of kdissect/sinks/plan.py.
@@ -60,20 +87,269 @@ impl Conditions {
     }
 }
 
+impl Takers {
+    /// Calls them, in this order.
+    pub fn give(&self, py: Python<'_>, handed: Vec<Handed>) -> PyResult<()> {
+        handed.into_iter().try_for_each(|each| self.give_one(py, each))
+    }
+
+    fn give_one(&self, py: Python<'_>, handed: Handed) -> PyResult<()> {
+        match handed {
+            Handed::Connection(counted) => {
+                let times = (counted.first_ns, counted.last_ns);
+                let arguments = (
+                    counted.info,
+                    counted.interface,
+                    counted.identity,
+                    counted.client_id,
+                    counted.exchanges,
+                    counted.is_selected,
+                    counted.bytes,
+                    times,
+                    counted.last_call,
+                    counted.waited,
+                );
+                give_to(py, &self.connection, arguments)
+            }
+            Handed::Alive(each) => {
+                let arguments = (each.info, each.group, each.member, each.last_ns);
+                give_to(py, &self.alive, arguments)
+            }
+            Handed::Memory((info, memory)) => give_to(py, &self.memory, (info, MemoryState::of(memory))),
+            Handed::Tally(tally) => {
+                let counted = (tally.common, tally.times, tally.latencies);
+                match tally.detail {
+                    TallyDetail::Writes(acks, topics, producers) => {
+                        give_to(py, &self.tally, (counted, (acks, topics, producers)))
+                    }
+                    TallyDetail::Reads(kind, max_wait_ms, empty, topics) => {
+                        give_to(py, &self.tally, (counted, (kind, max_wait_ms, empty, topics)))
+                    }
+                    TallyDetail::Alive(member, last, completed_ns) => {
+                        give_to(py, &self.tally, (counted, (member, last, completed_ns)))
+                    }
+                    TallyDetail::Commits(member, last, completed_ns, topics) => {
+                        give_to(py, &self.tally, (counted, (member, last, completed_ns, topics)))
+                    }
+                    TallyDetail::Offsets(topics) => give_to(py, &self.tally, (counted, (topics,))),
+                }
+            }
+        }
+    }
+}
+
+fn give_to<'py>(py: Python<'py>, taker: &Option<Object>, arguments: impl PyCallArgs<'py>) -> PyResult<()> {
+    match taker {
+        Some(taker) => taker.bind(py).call1(arguments).map(drop),
+        None => Ok(()), // this plan hands over nothing of the kind
+    }
+}
+
+/// A function of Python.
+#[derive(FromPyObject)]
+#[pyo3(transparent)]
+struct Function(Object);
+
+impl Function {
+    /// Odd: it raised, or did not return what is expected.
+    fn ask<'py, R>(&self, py: Python<'py>, arguments: impl PyCallArgs<'py>) -> Result<R, Odd>
+    where
+        R: for<'a> FromPyObject<'a, 'py>,
+    {
+        let returned = self.0.bind(py).call1(arguments).map_err(|_| Odd)?;
+        returned.extract().map_err(|_| Odd)
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for Plan {
     type Error = PyErr;
 
     fn extract(plan: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let output = plan.getattr("output")?;
         let kind = output.get_type().name()?;
+        let mut takers = Takers::default();
         let sink: Box<dyn Sink> = match kind.to_cow()?.as_ref() {
-            "LinePlan" => Box::new(Lines::new(output.extract::<LinePlan>()?)),
-            "RowPlan" => Box::new(Rows::new(output.extract::<RowPlan>()?)),
-            "TallyPlan" => Box::new(Tallies::new(output.extract::<TallyPlan>()?)),
+            "LinePlan" => Box::new(Lines::new(line_plan(&output)?)),
+            "RowPlan" => Box::new(Rows::new(row_plan(&output, &mut takers)?)),
+            "TallyPlan" => Box::new(Tallies::new(tally_plan(&output, &mut takers)?)),
             kind => return Err(PyTypeError::new_err(format!("no sink for a {kind}"))),
         };
         let conditions = plan.getattr("conditions")?.extract()?;
-        Ok(Plan { sink, conditions })
+        Ok(Plan {
+            sink,
+            takers,
+            conditions,
+        })
+    }
+}
+
+fn get<'py, T>(plan: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    plan.getattr(name)?.extract().map_err(Into::into)
+}
+
+/// `api`: makes what describes the bodies of an API out of what Python returns.
+fn common_plan<T>(
+    plan: &Bound<'_, PyAny>,
+    api: impl Fn(Python<'_>, (i16, i16), &Function) -> Option<Api<T>> + Send + Sync + 'static,
+) -> PyResult<CommonPlan<T>> {
+    let plan = &plan.getattr("common")?;
+    let function = |name| get::<Function>(plan, name);
+    let (shared, of_api, error) = (function("shared")?, function("api")?, function("error")?);
+    let (topic_name, learn_name) = (function("topic_name")?, function("learn_name")?);
+    let around = function("around")?;
+    Ok(CommonPlan {
+        shared: Box::new(move |known: &dyn Known| {
+            Python::attach(|py| shared.ask(py, (known.info()?, known.identity().each_ref())))
+        }),
+        api: Box::new(move |api_key, api_version| {
+            Python::attach(|py| api(py, (api_key, api_version), &of_api))
+        }),
+        error: Box::new(move |code| Python::attach(|py| error.ask(py, (code,)))),
+        topic_name: Box::new(move |id, completed_ns| {
+            Python::attach(|py| topic_name.ask::<Option<String>>(py, (id, completed_ns)).ok()?)
+        }),
+        learn_name: Box::new(move |id, name| {
+            Python::attach(|py| learn_name.ask::<Bound<'_, PyAny>>(py, (id, name)).map(drop))
+        }),
+        around: Box::new(move |second| Python::attach(|py| around.ask(py, (second,)))),
+        budget: get(plan, "budget")?,
+        leaves_flaws: get(plan, "leaves_flaws")?,
+    })
+}
+
+fn line_plan(plan: &Bound<'_, PyAny>) -> PyResult<LinePlan> {
+    let (client, rejected): (Function, Function) = (get(plan, "client")?, get(plan, "rejected")?);
+    let follow: Arc<Function> = Arc::new(get(plan, "follow")?);
+    let api = move |py: Python<'_>, place: (i16, i16), of_api: &Function| {
+        let known: Option<(Py<PyLine>, Vec<u8>, Constants)> = of_api.ask(py, place).ok()?;
+        let (described, tags, texts) = known?;
+        let line = described.get().line.clone();
+        let (follow, has_groups) = (follow.clone(), described.get().followed.is_some());
+        let follow: Option<Follow> = has_groups.then(|| {
+            Box::new(move |known: &dyn Known, decoded: &Decoded<'_>| {
+                Python::attach(|py| {
+                    let kept = described.get().followed.as_ref().ok_or(Odd)?;
+                    let (request, response) = followed(py, decoded, kept)?;
+                    let arguments = (known.info()?, place.0, request, response);
+                    is_usual(follow.0.bind(py).call1(arguments))
+                })
+            }) as Follow
+        });
+        Some((Described { line, follow }, tags, texts))
+    };
+    Ok(LinePlan {
+        common: common_plan(plan, api)?,
+        digits: get(plan, "digits")?,
+        gap: get(plan, "gap")?,
+        width: get(plan, "width")?,
+        client: Box::new(move |id| Python::attach(|py| client.ask(py, (id,)))),
+        rejected: Box::new(move |version, request, response| {
+            Python::attach(|py| {
+                let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
+                rejected.ask(py, frames)
+            })
+        }),
+        unacknowledged: get(plan, "unacknowledged")?,
+        followed: get(plan, "followed")?,
+        ends: get(plan, "ends")?,
+    })
+}
+
+fn row_api(py: Python<'_>, place: (i16, i16), of_api: &Function) -> Option<Api<Arc<Row>>> {
+    let known: Option<(Py<PyRow>, Vec<u8>, Constants)> = of_api.ask(py, place).ok()?;
+    known.map(|(row, tags, texts)| (row.get().0.clone(), tags, texts))
+}
+
+/// Name of the table; the content of its columns, each with an index if there are several; its columns; rows and
+/// bytes at which it is full.
+type TableForm<'py> = (
+    String,
+    Vec<(String, usize)>,
+    PyRef<'py, PyColumns>,
+    (usize, usize),
+);
+
+fn row_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<RowPlan> {
+    let unknown = |name: &str| PyValueError::new_err(name.to_owned());
+    let columns: Vec<(String, (String, usize))> = get(plan, "columns")?;
+    let columns = columns.into_iter().map(|(before, (name, which))| {
+        let content = Content::named(&name, which).ok_or_else(|| unknown(&name))?;
+        Ok::<_, PyErr>((before, content))
+    });
+    let tables: Vec<TableForm<'_>> = get(plan, "tables")?;
+    let tables = tables.iter().map(|(name, contents, columns, full)| {
+        Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
+    });
+    let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
+    let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
+    let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
+    if let Some(alive) = &alive {
+        takers.alive = Some(get(alive, "take")?);
+    }
+    Ok(RowPlan {
+        common: common_plan(plan, row_api)?,
+        columns: columns.collect::<PyResult<_>>()?,
+        end: get(plan, "end")?,
+        is_csv: get(plan, "is_csv")?,
+        tables: tables.collect::<PyResult<_>>()?,
+        log: log
+            .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, takers)?)))
+            .transpose()?,
+        alive: alive
+            .map(|alive| Ok::<_, PyErr>(AliveMembers::new(get(&alive, "member")?)))
+            .transpose()?,
+        capture: Box::new(move |interface| Python::attach(|py| capture.ask(py, (interface,)))),
+        expected: Box::new(move |info, api_key, end_ns, errors| {
+            Python::attach(|py| expected.ask(py, (info, api_key, end_ns, errors)))
+        }),
+        memory: memory.map(|memory| memory_plan(&memory, takers)).transpose()?,
+    })
+}
+
+fn tally_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<TallyPlan> {
+    takers.tally = Some(get(plan, "take")?);
+    Ok(TallyPlan {
+        common: common_plan(plan, row_api)?,
+        waiting: waiting(&plan.getattr("log")?, takers)?,
+        memory: memory_plan(&plan.getattr("memory")?, takers)?,
+        slowest: get(plan, "slowest")?,
+    })
+}
+
+/// What is to be known of a `ConnectionPlan`.
+fn waiting(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<Vec<i16>> {
+    takers.connection = Some(get(plan, "take")?);
+    get(plan, "waiting")
+}
+
+fn memory_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<MemoryPlan> {
+    takers.memory = Some(get(plan, "restore")?);
+    let lend: Function = get(plan, "lend")?;
+    Ok(MemoryPlan {
+        lend: Box::new(move |info: &Handle| {
+            let state: MemoryState = Python::attach(|py| lend.ask(py, (info,)))?;
+            state.memory()
+        }),
+        max_watermarks: get(plan, "max_watermarks")?,
+        max_total_watermarks: get(plan, "max_total_watermarks")?,
+    })
+}
+
+impl<'py> FromPyObject<'_, 'py> for Constant {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = value.extract() {
+            return Ok(Constant::Text(text));
+        }
+        value
+            .extract()
+            .map(Constant::Number)
+            .or_else(|_| value.extract().map(Constant::Fields))
     }
 }
 

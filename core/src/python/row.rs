@@ -1,5 +1,7 @@
 //! The class `kdissect._core.Row`: a [`content::Row`] for kdissect/tables/native_rows.py.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 
 use crate::exchanges::content::{self, First, GroupEvents, Topics};
@@ -9,11 +11,7 @@ use crate::python::line::{BodiesForm, Names};
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, name = "Row", module = "kdissect._core")]
-pub struct PyRow {
-    pub row: content::Row,
-    /// Whether it is a Fetch of any kind.
-    pub is_fetch: bool,
-}
+pub struct PyRow(pub Arc<content::Row>);
 
 /// See [`First`].
 type FirstForm = (Vec<Vec<String>>, Option<(String, i64, i64)>);
@@ -27,7 +25,7 @@ type OtherTables = (
 
 #[pymethods]
 impl PyRow {
-    /// Arguments: see [`BodiesForm`], [`content::Row`] and [`PyRow`].
+    /// Arguments: see [`BodiesForm`], and [`content::Row`].
     #[new]
     fn new(
         bodies: BodiesForm<'_>,
@@ -48,6 +46,7 @@ impl PyRow {
         let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
         let row = content::Row {
             bodies: names.bodies(bodies)?,
+            is_fetch,
             request_topics: plan(topics.0),
             response_topics: plan(topics.1),
             group: first(group),
@@ -70,13 +69,10 @@ impl PyRow {
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
-        Ok(PyRow {
-            row: content::Row {
-                keys: names.keys(),
-                ..row
-            },
-            is_fetch,
-        })
+        Ok(PyRow(Arc::new(content::Row {
+            keys: names.keys(),
+            ..row
+        })))
     }
 }
 

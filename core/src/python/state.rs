@@ -15,8 +15,8 @@ use crate::exchanges::connection::{Connection, Direction, Order};
 use crate::exchanges::fetch_sessions::{Position, Session, Sessions};
 use crate::exchanges::latency::{Pace, Watermarks};
 use crate::exchanges::memory::ConnectionMemory;
+use crate::python::handle::Object;
 use crate::python::opener::PythonOpener;
-use crate::sinks::facts::Object;
 use crate::tls::records::Records;
 use crate::Odd;
 

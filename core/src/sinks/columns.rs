@@ -1,5 +1,7 @@
 //! Values -> columns in Arrow's layout, row by row.
 
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use crate::Odd;
 
 /// Cost of a value besides its text, as in kdissect/tables/arrow.py.
@@ -227,6 +229,27 @@ impl Column {
             Values::List(offsets, element) => element.truncate(offsets.truncate(rows)),
             Values::Struct(fields) => fields.iter_mut().for_each(|(_, field)| field.truncate(rows)),
         }
+    }
+}
+
+/// Columns to which Python adds rows, too.
+#[derive(Clone)]
+pub struct SharedColumns(Arc<Mutex<Columns>>);
+
+impl SharedColumns {
+    pub fn new(columns: Columns) -> Self {
+        SharedColumns(Arc::new(Mutex::new(columns)))
+    }
+
+    /// A row that a panic left incomplete is dropped.
+    pub fn lock(&self) -> MutexGuard<'_, Columns> {
+        self.0.lock().unwrap_or_else(|poisoned| {
+            self.0.clear_poison();
+            let mut columns = poisoned.into_inner();
+            let (rows, held) = (columns.rows, columns.held);
+            columns.truncate(rows, held);
+            columns
+        })
     }
 }
 

@@ -2,52 +2,43 @@
 
 use std::collections::HashMap;
 
-use pyo3::prelude::*;
-
-use crate::sinks::facts::{Answered, Object};
+use crate::sinks::facts::{Answered, Handle};
 use crate::Odd;
-
-#[derive(FromPyObject)]
-pub struct ConnectionPlan {
-    /// Called with the counts.
-    take: Object,
-    /// Keys of APIs whose responses brokers may delay.
-    waiting: Vec<i16>,
-}
 
 /// The counts since the caller last took them.
 pub struct Log {
-    plan: ConnectionPlan,
+    /// Keys of APIs whose responses brokers may delay.
+    waiting: Vec<i16>,
     /// By the address of the object that their exchanges share.
     connections: HashMap<usize, Counted>,
     exchanges: u64,
 }
 
 pub struct Counted {
-    info: Object,
+    pub info: Handle,
     /// Of the first exchange: interface, client ID and time.
-    interface: Object,
-    client_id: Option<String>,
-    first_ns: i64,
+    pub interface: Handle,
+    pub client_id: Option<String>,
+    pub first_ns: i64,
     pub exchanges: u64,
-    is_selected: bool,
+    pub is_selected: bool,
     /// Of requests and responses.
-    bytes: [u64; 2],
+    pub bytes: [u64; 2],
     /// Of the last exchange: its place among all, software name and version, principal and SASL mechanism, and its
     /// end.
     pub place: u64,
-    identity: [Object; 4],
-    last_ns: i64,
+    pub identity: [Handle; 4],
+    pub last_ns: i64,
     /// When the last request that does not wait by design was sent, and when its response came.
-    last_call: Option<(i64, i64)>,
+    pub last_call: Option<(i64, i64)>,
     /// Keys of the others.
-    waited: Vec<i16>,
+    pub waited: Vec<i16>,
 }
 
 impl Log {
-    pub fn new(plan: ConnectionPlan) -> Self {
+    pub fn new(waiting: Vec<i16>) -> Self {
         Log {
-            plan,
+            waiting,
             connections: HashMap::new(),
             exchanges: 0,
         }
@@ -56,47 +47,42 @@ impl Log {
     /// `bytes`: of both frames.
     pub fn add(
         &mut self,
-        py: Python<'_>,
         exchange: &Answered<'_>,
         client_id: Option<&str>,
         bytes: [u64; 2],
     ) -> Result<(), Odd> {
-        let info = exchange.known.info(py).map_err(|_| Odd)?;
+        let info = exchange.known.info()?;
         self.exchanges += 1;
         let counted = self
             .connections
-            .entry(info.as_ptr() as usize)
-            .or_insert_with(|| Counted::new(py, info.unbind(), exchange));
+            .entry(info.address)
+            .or_insert_with(|| Counted::new(info.clone(), exchange));
         counted.place = self.exchanges;
-        counted.add(py, exchange, client_id, bytes, &self.plan);
+        counted.add(exchange, client_id, bytes, &self.waiting);
         Ok(())
     }
 
-    /// Passes on the counts, in the order of the last exchanges.
-    pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
+    /// Hands over the counts, in the order of the last exchanges.
+    pub fn flush(&mut self) -> Vec<Counted> {
         let mut all: Vec<Counted> = self.connections.drain().map(|(_, counted)| counted).collect();
         all.sort_by_key(|counted| counted.place);
-        all.into_iter().try_for_each(|each| each.pass_on(py, &self.plan))
+        all
     }
 }
 
 impl Counted {
     /// Empty counts for the connection of an exchange.
-    pub fn new(py: Python<'_>, info: Object, exchange: &Answered<'_>) -> Self {
+    pub fn new(info: Handle, exchange: &Answered<'_>) -> Self {
         Counted {
             info,
-            interface: exchange.interface.clone_ref(py),
+            interface: exchange.interface.clone(),
             client_id: None,
             first_ns: exchange.request.start_ns,
             exchanges: 0,
             is_selected: false,
             bytes: [0, 0],
             place: 0,
-            identity: exchange
-                .known
-                .identity()
-                .each_ref()
-                .map(|each| each.clone_ref(py)),
+            identity: exchange.known.identity().clone(),
             last_ns: 0,
             last_call: None,
             waited: Vec::new(),
@@ -106,11 +92,10 @@ impl Counted {
     /// `bytes`: of both frames.
     pub fn add(
         &mut self,
-        py: Python<'_>,
         exchange: &Answered<'_>,
         client_id: Option<&str>,
         bytes: [u64; 2],
-        plan: &ConnectionPlan,
+        waiting: &[i16],
     ) {
         let (request, response) = (exchange.request, exchange.response);
         if self.client_id.is_none() {
@@ -118,7 +103,7 @@ impl Counted {
         }
         for (known, new) in self.identity.iter_mut().zip(exchange.known.identity()) {
             if !known.is(new) {
-                *known = new.clone_ref(py);
+                *known = new.clone();
             }
         }
         self.exchanges += 1;
@@ -126,28 +111,12 @@ impl Counted {
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.last_ns = response.end_ns;
         let api_key = exchange.header.api_key;
-        if plan.waiting.contains(&api_key) {
+        if waiting.contains(&api_key) {
             if !self.waited.contains(&api_key) {
                 self.waited.push(api_key);
             }
         } else {
             self.last_call = Some((request.end_ns, response.start_ns));
         }
-    }
-
-    pub fn pass_on(self, py: Python<'_>, plan: &ConnectionPlan) -> PyResult<()> {
-        let arguments = (
-            self.info,
-            self.interface,
-            self.identity,
-            self.client_id,
-            self.exchanges,
-            self.is_selected,
-            self.bytes,
-            (self.first_ns, self.last_ns),
-            self.last_call,
-            self.waited,
-        );
-        plan.take.bind(py).call1(arguments).map(|_| ())
     }
 }

@@ -1,62 +1,74 @@
-//! What Python and the core know of an exchange that is to be described: its frames, and what Python is called for.
+//! What is known of an exchange that is to be described: its frames, what Python is asked, and what it is given.
 
+use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
-use crate::python::line::PyTopicNames;
+use crate::kafka::tree::TopicNames;
 use crate::sinks::decimal::push_digits;
 use crate::Odd;
-
-pub type Object = Py<PyAny>;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
 /// The first bytes of an ApiVersions response of any version.
 const UNSUPPORTED_VERSION: [u8; 2] = 35i16.to_be_bytes();
 
+/// An object of Python. It is kept, compared and given back; only core/src/python looks into it.
+#[derive(Clone)]
+pub struct Handle {
+    /// No other object has it as long as this one is kept.
+    pub address: usize,
+    pub object: Arc<dyn Any + Send + Sync>,
+}
+
+impl Handle {
+    pub fn is(&self, other: &Handle) -> bool {
+        self.address == other.address
+    }
+}
+
 /// Text, or a value for a column; for a struct, the values of its fields.
-#[derive(FromPyObject)]
 pub enum Constant {
     Text(String),
     Number(i64),
     Fields(HashMap<String, Option<Constant>>),
 }
 
-/// What all lines need.
-#[derive(FromPyObject)]
-pub struct CommonPlan {
-    /// Function: the object shared by a connection's exchanges and what is known about its client -> the texts they
-    /// share.
-    shared: Object,
-    /// Function: API key and version -> the class for their bodies, the bytes after the correlation ID of a
-    /// response, and the texts that such exchanges share. None if they are left to Python.
-    api: Object,
-    /// Function: error code -> name.
-    error: Object,
-    /// Function: topic ID, and completion time of an exchange -> topic name, or None.
-    topic_name: Object,
-    /// Function that learns a topic ID and its name.
-    learn_name: Object,
-    /// Function: second -> the texts before the decimal point and after the digits.
-    around: Object,
+/// Texts, or values for columns, that several exchanges share.
+pub type Constants = Vec<Option<Constant>>;
+
+/// `CommonPlan` of kdissect/sinks/plan.py. `T`: what describes the bodies of an API in one version. The functions
+/// ask Python.
+#[allow(clippy::type_complexity)] // of functions
+pub struct CommonPlan<T> {
+    /// Of the exchanges of a connection.
+    pub shared: Box<dyn Fn(&dyn Known) -> Result<Constants, Odd> + Send + Sync>,
+    /// By API key and version. None: it is left to Python.
+    pub api: Box<dyn Fn(i16, i16) -> Option<Api<T>> + Send + Sync>,
+    /// The name of an error code.
+    pub error: Box<dyn Fn(i64) -> Result<String, Odd> + Send + Sync>,
+    /// The name of a topic ID when an exchange was completed.
+    pub topic_name: Box<dyn Fn(&str, i64) -> Option<String> + Send + Sync>,
+    /// Keeps the name of a topic ID.
+    pub learn_name: Box<dyn Fn(&str, &str) -> Result<(), Odd> + Send + Sync>,
+    /// The texts before the decimal point of a second and after its digits.
+    pub around: Box<dyn Fn(i64) -> Result<(String, String), Odd> + Send + Sync>,
     /// Memory limit for the bodies of an exchange.
     pub budget: i64,
     /// Whether exchanges with errors in the response are left to Python.
-    leaves_flaws: bool,
+    pub leaves_flaws: bool,
 }
 
 /// What is known of a connection.
 pub trait Known {
-    /// The object that its exchanges share.
-    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
+    /// What its exchanges share.
+    fn info(&self) -> Result<&Handle, Odd>;
     /// Its endpoints, the client's first, if its SYN was captured.
     fn ends(&self) -> Option<&[u8]>;
     /// Software name and version, principal, SASL mechanism.
-    fn identity(&self) -> &[Object; 4];
+    fn identity(&self) -> &[Handle; 4];
 }
 
 impl Constant {
@@ -81,7 +93,7 @@ pub struct Unacknowledged<'a> {
 /// An answered exchange.
 pub struct Answered<'a> {
     pub known: &'a dyn Known,
-    pub interface: &'a Object,
+    pub interface: &'a Handle,
     pub number: u64,
     pub header: &'a Header,
     pub request: &'a Frame,
@@ -121,8 +133,9 @@ impl<'a> Answered<'a> {
     }
 }
 
-/// The class for the bodies of an API version, and what else [`CommonPlan`] has about it.
-pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<Option<Constant>>);
+/// What describes the bodies of an API version; the bytes after the correlation ID of a response; and the texts that
+/// such exchanges share.
+pub type Api<T> = (T, Vec<u8>, Constants);
 
 /// APIs by key and version. There are few, so a tree is faster than a hash table.
 pub struct KnownApis<T>(BTreeMap<(i16, i16), Option<Api<T>>>);
@@ -133,10 +146,10 @@ impl<T> Default for KnownApis<T> {
     }
 }
 
-impl<T: pyo3::PyClass> KnownApis<T> {
-    pub fn get(&mut self, py: Python<'_>, common: &CommonPlan, header: &Header) -> Result<&Api<T>, Odd> {
+impl<T> KnownApis<T> {
+    pub fn get(&mut self, common: &CommonPlan<T>, header: &Header) -> Result<&Api<T>, Odd> {
         let known = self.0.entry((header.api_key, header.api_version));
-        let api = known.or_insert_with_key(|place| common.api.bind(py).call1(*place).ok()?.extract().ok()?);
+        let api = known.or_insert_with_key(|(api_key, api_version)| (common.api)(*api_key, *api_version));
         api.as_ref().ok_or(Odd)
     }
 }
@@ -147,18 +160,16 @@ pub struct Clock(Option<(i64, String, String)>);
 
 impl Clock {
     /// Writes a time, with this many digits after the decimal point.
-    pub fn write(
+    pub fn write<T>(
         &mut self,
-        py: Python<'_>,
-        common: &CommonPlan,
+        common: &CommonPlan<T>,
         time_ns: i64,
         places: u32,
         out: &mut String,
     ) -> Result<(), Odd> {
         let (second, rest) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
         if self.0.as_ref().is_none_or(|known| known.0 != second) {
-            let around = common.around.bind(py).call1((second,)).map_err(|_| Odd)?;
-            let (before, after) = around.extract().map_err(|_| Odd)?;
+            let (before, after) = (common.around)(second)?;
             self.0 = Some((second, before, after));
         }
         let (_, before, after) = self.0.as_ref().ok_or(Odd)?;
@@ -176,16 +187,15 @@ impl Clock {
 pub struct Errors(HashMap<i64, String>);
 
 impl Errors {
-    pub fn name(&mut self, py: Python<'_>, common: &CommonPlan, code: i64) -> Result<&str, Odd> {
+    pub fn name<T>(&mut self, common: &CommonPlan<T>, code: i64) -> Result<&str, Odd> {
         if let Entry::Vacant(place) = self.0.entry(code) {
-            let name = common.error.bind(py).call1((code,)).map_err(|_| Odd)?;
-            place.insert(name.extract().map_err(|_| Odd)?);
+            place.insert((common.error)(code)?);
         }
         self.0.get(&code).map(String::as_str).ok_or(Odd)
     }
 }
 
-impl CommonPlan {
+impl<T> CommonPlan<T> {
     /// Whether an exchange with or without errors or an anomaly is on the fast path.
     pub fn check_flaws(&self, has_flaws: bool) -> Result<(), Odd> {
         if self.leaves_flaws && has_flaws {
@@ -194,17 +204,26 @@ impl CommonPlan {
         Ok(())
     }
 
-    /// The texts that the exchanges of a connection share.
-    pub fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
-        let arguments = (known.info(py)?, known.identity().each_ref());
-        self.shared.bind(py).call1(arguments)?.extract()
+    /// Names in an exchange that was completed then.
+    pub fn topics(&self, completed_ns: i64) -> NamesThen<'_, T> {
+        NamesThen {
+            common: self,
+            completed_ns,
+        }
+    }
+}
+
+pub struct NamesThen<'a, T> {
+    common: &'a CommonPlan<T>,
+    completed_ns: i64,
+}
+
+impl<T> TopicNames for NamesThen<'_, T> {
+    fn name(&self, id: &str) -> Option<String> {
+        (self.common.topic_name)(id, self.completed_ns)
     }
 
-    pub fn topics<'a, 'py>(&'a self, py: Python<'py>, completed_ns: i64) -> PyTopicNames<'a, 'py> {
-        PyTopicNames(
-            self.topic_name.bind(py),
-            self.learn_name.bind(py),
-            Some(completed_ns),
-        )
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {
+        (self.common.learn_name)(id, name)
     }
 }

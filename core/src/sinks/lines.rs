@@ -5,15 +5,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
-
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header};
-use crate::python::line::PyLine;
+use crate::kafka::tree::Decoded;
+use crate::sinks::about_template::Line;
 use crate::sinks::decimal::push;
 use crate::sinks::facts::{
-    Answered, Clock, CommonPlan, Constant, Errors, Known, KnownApis, Object, Unacknowledged,
+    Answered, Clock, CommonPlan, Constant, Constants, Errors, Known, KnownApis, Unacknowledged,
 };
 use crate::sinks::sink::Sink;
 use crate::Odd;
@@ -28,33 +27,64 @@ const REJECTION_BYTES: usize = 1024;
 /// Maximum number of client IDs with cached cells.
 const CLIENTS: usize = 4096;
 
-#[derive(FromPyObject)]
+/// `LinePlan` of kdissect/sinks/plan.py. The functions ask Python.
+#[allow(clippy::type_complexity)] // of functions
 pub struct LinePlan {
-    common: CommonPlan,
+    pub common: CommonPlan<Described>,
     /// Digits after the decimal point.
-    digits: u32,
+    pub digits: u32,
     /// Text between columns.
-    gap: String,
+    pub gap: String,
     /// Width of the latency.
-    width: usize,
-    /// Function: client ID, empty if there is none -> its cell.
-    client: Object,
-    /// Function: connection, API key, and the fields it needs from both bodies -> whether they are on the fast path.
-    follow: Object,
-    /// Function: the unsupported version of an ApiVersions request, and both frames -> the text after the latency.
-    rejected: Object,
+    pub width: usize,
+    /// The cell of a client ID, empty if there is none.
+    pub client: Box<dyn Fn(&str) -> Result<String, Odd> + Send + Sync>,
+    /// The text after the latency: of the unsupported version of an ApiVersions request, and both frames.
+    pub rejected: Box<Describe>,
     /// The text instead of the latency, for unacknowledged and for unanswered requests.
-    unacknowledged: String,
+    pub unacknowledged: String,
     /// The text after the errors if bytes follow a body.
-    followed: String,
+    pub followed: String,
     /// The width of both endpoints. None: Python writes them.
-    ends: Option<usize>,
+    pub ends: Option<usize>,
+}
+
+/// An API in one version.
+pub struct Described {
+    pub line: Arc<Line>,
+    /// Tells Python of the group in an exchange. Odd: it is not on the fast path. None: it needs not be told.
+    pub follow: Option<Follow>,
+}
+
+/// From version and both frames to a text.
+type Describe = dyn Fn(i16, &[u8], &[u8]) -> Result<String, Odd> + Send + Sync;
+
+pub type Follow = Box<dyn Fn(&dyn Known, &Decoded<'_>) -> Result<(), Odd> + Send + Sync>;
+
+impl Described {
+    /// See [`Line::write`].
+    fn write(
+        &self,
+        known: &dyn Known,
+        (request, response): (&[u8], Option<&[u8]>),
+        common: &CommonPlan<Described>,
+        completed_ns: i64,
+        out: &mut String,
+    ) -> Result<(Vec<i64>, bool), Odd> {
+        let mut follow = |decoded: &Decoded<'_>| match &self.follow {
+            Some(follow) => follow(known, decoded),
+            None => Ok(()),
+        };
+        let topics = &common.topics(completed_ns);
+        self.line
+            .write(request, response, common.budget, topics, &mut follow, out)
+    }
 }
 
 /// Writes lines of text.
 pub struct Lines {
     plan: LinePlan,
-    apis: KnownApis<PyLine>,
+    apis: KnownApis<Described>,
     clients: BTreeMap<Box<[u8]>, String>,
     clock: Clock,
     errors: Errors,
@@ -87,13 +117,7 @@ impl Lines {
     }
 
     /// Begins a line: all cells before the latency.
-    fn begin(
-        &mut self,
-        py: Python<'_>,
-        header: &Header,
-        request: &Frame,
-        shared: &[Option<Constant>],
-    ) -> Result<(), Odd> {
+    fn begin(&mut self, header: &Header, request: &Frame, shared: &[Option<Constant>]) -> Result<(), Odd> {
         let LinePlan {
             common,
             digits,
@@ -101,7 +125,7 @@ impl Lines {
             client,
             ..
         } = &self.plan;
-        let (_, _, api) = self.apis.get(py, common, header)?;
+        let (_, _, api) = self.apis.get(common, header)?;
 
         let client_id = header.raw_client_id(request);
         let client_id = client_id.unwrap_or_default(); // a missing one is shown like an empty one
@@ -112,15 +136,13 @@ impl Lines {
                     self.clients.clear();
                 }
                 let text = String::from_utf8_lossy(client_id); // already checked to be UTF-8
-                let cell = client.bind(py).call1((text,)).map_err(|_| Odd)?;
-                let cell = cell.extract().map_err(|_| Odd)?;
-                self.clients.entry(client_id.into()).or_insert(cell)
+                self.clients.entry(client_id.into()).or_insert(client(&text)?)
             }
         };
 
         let text = &mut self.line;
         text.clear();
-        self.clock.write(py, common, request.end_ns, *digits, text)?;
+        self.clock.write(common, request.end_ns, *digits, text)?;
         let mut add = |cell: &str| {
             text.push_str(gap);
             text.push_str(cell);
@@ -145,7 +167,6 @@ impl Lines {
 impl Sink for Lines {
     fn feed_unacknowledged(
         &mut self,
-        py: Python<'_>,
         exchange: &Unacknowledged<'_>,
         shared: &[Option<Constant>],
         out: &mut Vec<u8>,
@@ -158,23 +179,15 @@ impl Sink for Lines {
             ..
         } = exchange;
         self.plan.common.check_flaws(true)?; // they count as flaws too
-        self.begin(py, header, request, shared)?;
+        self.begin(header, request, shared)?;
         let cell = self.line.len();
         self.line.push_str(&self.plan.unacknowledged);
         self.end_cell(cell);
-        let LinePlan { common, follow, .. } = &self.plan;
-        let (line, ..) = self.apis.get(py, common, header)?;
-        let follow = |of_request, of_response| {
-            let arguments = (known.info(py)?, header.api_key, of_request, of_response);
-            follow.bind(py).call1(arguments)
-        };
+        let common = &self.plan.common;
+        let (described, ..) = self.apis.get(common, header)?;
         let body = request.data.get(header.body_pos..).ok_or(Odd)?;
-        let topics = &common.topics(py, completed_ns);
         let text = &mut self.line;
-        match line
-            .get()
-            .write(follow, (body, None), common.budget, topics, text)?
-        {
+        match described.write(known, (body, None), common, completed_ns, text)? {
             (_, false) => finish_line(text, out),
             _ => return Err(Odd),
         }
@@ -183,45 +196,33 @@ impl Sink for Lines {
 
     fn feed(
         &mut self,
-        py: Python<'_>,
         exchange: &Answered<'_>,
         shared: &[Option<Constant>],
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        self.begin(py, exchange.header, exchange.request, shared)?;
+        self.begin(exchange.header, exchange.request, shared)?;
         let cell = self.line.len();
         duration(exchange.latency_ns()?, &mut self.line);
         self.end_cell(cell);
         let LinePlan {
             common,
             gap,
-            follow,
             rejected,
             followed,
             ..
         } = &self.plan;
-        let (line, tags, _) = self.apis.get(py, common, exchange.header)?;
+        let (described, tags, _) = self.apis.get(common, exchange.header)?;
         let text = &mut self.line;
         let about = text.len();
         if exchange.is_rejected() {
             common.check_flaws(true)?;
-            text.push_str(self.rejections.text(py, rejected, exchange)?);
+            text.push_str(self.rejections.text(rejected, exchange)?);
             finish_line(text, out);
             return Ok(());
         }
-        let follow = |of_request, of_response| {
-            let api_key = exchange.header.api_key;
-            let arguments = (exchange.known.info(py)?, api_key, of_request, of_response);
-            follow.bind(py).call1(arguments)
-        };
-        let response = exchange.response_body(tags.as_bytes(py))?;
-        let (errors, is_followed) = line.get().write(
-            follow,
-            (exchange.request_body()?, Some(response)),
-            common.budget,
-            &common.topics(py, exchange.response.end_ns),
-            text,
-        )?;
+        let bodies = (exchange.request_body()?, Some(exchange.response_body(tags)?));
+        let (errors, is_followed) =
+            described.write(exchange.known, bodies, common, exchange.response.end_ns, text)?;
         common.check_flaws(!errors.is_empty() || is_followed)?;
         let mut word = |word: &str| {
             if text.len() > about {
@@ -230,7 +231,7 @@ impl Sink for Lines {
             text.push_str(word);
         };
         for code in errors {
-            word(self.errors.name(py, common, code)?);
+            word(self.errors.name(common, code)?);
         }
         if is_followed {
             word(followed);
@@ -239,10 +240,10 @@ impl Sink for Lines {
         Ok(())
     }
 
-    fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
+    fn shared(&self, known: &dyn Known) -> Result<Constants, Odd> {
         match self.ends(known) {
             Some(cells) => Ok(vec![Some(Constant::Text(cells))]),
-            None => self.plan.common.shared(py, known),
+            None => (self.plan.common.shared)(known),
         }
     }
 
@@ -263,7 +264,7 @@ struct Rejections(HashMap<Rejection, String>);
 type Rejection = (i16, Box<[u8]>, Box<[u8]>);
 
 impl Rejections {
-    fn text(&mut self, py: Python<'_>, rejected: &Object, exchange: &Answered<'_>) -> Result<&str, Odd> {
+    fn text(&mut self, rejected: &Describe, exchange: &Answered<'_>) -> Result<&str, Odd> {
         let (request, response) = (&exchange.request.data, &exchange.response.data);
         if request.len().max(response.len()) > REJECTION_BYTES {
             return Err(Odd);
@@ -280,11 +281,7 @@ impl Rejections {
         );
         Ok(match self.0.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
-                let text = rejected.bind(py).call1(frames).map_err(|_| Odd)?;
-                place.insert(text.extract().map_err(|_| Odd)?)
-            }
+            Entry::Vacant(place) => place.insert(rejected(version, request, response)?),
         })
     }
 }

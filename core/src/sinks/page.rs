@@ -1,9 +1,7 @@
 //! Exchanges -> what a sink makes of them, until Python takes it.
 
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-
-use crate::sinks::facts::{Answered, Constant, Known, Unacknowledged};
+use crate::sinks::facts::{Answered, Constant, Constants, Handle, Known, Unacknowledged};
+use crate::sinks::handed::Handed;
 use crate::sinks::sink::{Progress, Sink};
 use crate::{guarded, Odd};
 
@@ -29,13 +27,12 @@ impl Page {
         }
     }
 
-    /// Returns the text since the last call, and of how many exchanges it is.
-    pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Progress)> {
-        self.sink.flush(py)?;
-        self.settle(py, false)?;
-        let text = PyBytes::new(py, &self.text);
-        self.text.clear();
-        Ok((text, std::mem::take(&mut self.progress)))
+    /// Returns what belongs to the text since the last call, and of how many exchanges that is.
+    pub fn take(&mut self) -> (Vec<Handed>, Progress) {
+        let mut handed = Vec::new();
+        self.sink.flush(&mut handed);
+        self.sink.settle(false, &mut handed);
+        (handed, std::mem::take(&mut self.progress))
     }
 
     /// See [`Sink`].
@@ -44,46 +41,42 @@ impl Page {
     }
 
     /// See [`Sink`].
-    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+    pub fn leave(&mut self, info: &Handle) {
         self.sink.leave(info);
     }
 
     /// See [`Sink`].
-    pub fn settle(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
-        self.sink.settle(py, is_last)
+    pub fn settle(&mut self, is_last: bool) -> Vec<Handed> {
+        let mut handed = Vec::new();
+        self.sink.settle(is_last, &mut handed);
+        handed
     }
 
     /// Whether Python must take what is here before more is added. `max_rows`: how many it takes.
-    pub fn is_full(&self, py: Python<'_>, max_rows: usize) -> bool {
-        self.text.len() >= self.max_bytes || self.progress.rows >= max_rows || self.sink.is_full(py)
+    pub fn is_full(&self, max_rows: usize) -> bool {
+        self.text.len() >= self.max_bytes || self.progress.rows >= max_rows || self.sink.is_full()
     }
 
     /// See [`Sink`].
-    pub fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
-        self.sink.shared(py, known)
+    pub fn shared(&self, known: &dyn Known) -> Result<Constants, Odd> {
+        self.sink.shared(known)
     }
 
     /// Adds an exchange. If anything is odd, it has no effect.
-    pub fn add(
-        &mut self,
-        py: Python<'_>,
-        exchange: &Answered<'_>,
-        shared: &[Option<Constant>],
-    ) -> Result<(), Odd> {
+    pub fn add(&mut self, exchange: &Answered<'_>, shared: &[Option<Constant>]) -> Result<(), Odd> {
         self.write(exchange.is_selected, |sink, text| {
-            sink.feed(py, exchange, shared, text)
+            sink.feed(exchange, shared, text)
         })
     }
 
     /// As `add`, for a request that expects no response.
     pub fn add_unacknowledged(
         &mut self,
-        py: Python<'_>,
         exchange: &Unacknowledged<'_>,
         shared: &[Option<Constant>],
     ) -> Result<(), Odd> {
         self.write(exchange.is_selected, |sink, text| {
-            sink.feed_unacknowledged(py, exchange, shared, text)
+            sink.feed_unacknowledged(exchange, shared, text)
         })
     }
 

@@ -1,58 +1,54 @@
 //! Exchanges -> JSON lines or CSV, as kdissect/tables/lines.py writes them to a file, or rows of columns, as
 //! kdissect/tables/arrow.py makes them.
 
-use pyo3::prelude::*;
+use std::sync::Arc;
 
+use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
-use crate::python::row::PyRow;
 use crate::sinks::cells::{Cell, Content, RowFacts};
-use crate::sinks::connection_log::{ConnectionPlan, Log};
-use crate::sinks::facts::{Answered, Clock, CommonPlan, Constant, Errors, Known, KnownApis, Object};
+use crate::sinks::connection_log::Log;
+use crate::sinks::facts::{
+    Answered, Clock, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis,
+};
+use crate::sinks::handed::Handed;
 use crate::sinks::record_lines::value_json;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
-use crate::sinks::table_rows::{of_exchange, AliveMembers, AlivePlan, Table};
+use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
 /// Digits of times.
 const DIGITS: u32 = 6;
 
-#[derive(FromPyObject)]
+/// `RowPlan` of kdissect/sinks/plan.py. The functions ask Python.
+#[allow(clippy::type_complexity)] // of functions
 pub struct RowPlan {
-    common: CommonPlan,
+    pub common: CommonPlan<Arc<Row>>,
     /// The text before each column, and its content.
-    columns: Vec<(String, Content)>,
+    pub columns: Vec<(String, Content)>,
     /// The text after a row.
-    end: String,
-    is_csv: bool,
+    pub end: String,
+    pub is_csv: bool,
     /// Where rows go instead.
-    tables: Vec<Table>,
+    pub tables: Vec<Table>,
     /// Where exchanges are counted.
-    log: Option<ConnectionPlan>,
+    pub log: Option<Log>,
     /// Where members of groups are noted that are alive.
-    alive: Option<AlivePlan>,
-    /// Function: interface of a packet -> name of its capture.
-    capture: Object,
-    /// Function: connection, API key, time of a response, names of errors -> those that are expected.
-    expected: Object,
+    pub alive: Option<AliveMembers>,
+    /// The name of the capture of an interface.
+    pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
+    /// Which errors are expected, given what the connection shares, API key, time of the response and all names.
+    pub expected: Box<dyn Fn(&Handle, i16, i64, &[String]) -> Result<Vec<String>, Odd> + Send + Sync>,
     /// What connections remember, to split latencies.
-    memory: Option<MemoryPlan>,
-}
-
-impl<'py> FromPyObject<'_, 'py> for Content {
-    type Error = PyErr;
-
-    fn extract(content: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        of_exchange(&content.extract()?)
-    }
+    pub memory: Option<MemoryPlan>,
 }
 
 /// Writes rows.
 pub struct Rows {
     plan: RowPlan,
-    apis: KnownApis<PyRow>,
-    capture: Option<(Object, String)>,
+    apis: KnownApis<Arc<Row>>,
+    capture: Option<(Handle, String)>,
     clock: Clock,
     errors: Errors,
     /// The current exchange: both bodies as JSON, and its time.
@@ -62,14 +58,10 @@ pub struct Rows {
     has_body: [bool; 2],
     /// None: no latency is split.
     splitters: Option<Splitters>,
-    log: Option<Log>,
-    alive: Option<AliveMembers>,
 }
 
 impl Rows {
     pub fn new(mut plan: RowPlan) -> Self {
-        let log = plan.log.take().map(Log::new);
-        let alive = plan.alive.take().map(AliveMembers::new);
         let memory = plan.memory.take();
         let contents = || {
             let written = plan.columns.iter().map(|(_, content)| content);
@@ -87,8 +79,6 @@ impl Rows {
             errors: Errors::default(),
             bodies: Default::default(),
             time: String::new(),
-            log,
-            alive,
         }
     }
 }
@@ -96,19 +86,17 @@ impl Rows {
 impl Sink for Rows {
     fn feed(
         &mut self,
-        py: Python<'_>,
         exchange: &Answered<'_>,
         shared: &[Option<Constant>],
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        let plan = &self.plan;
+        let plan = &mut self.plan;
         let common = &plan.common;
-        let (row, tags, of_api) = self.apis.get(py, common, exchange.header)?;
-        let all @ PyRow { row, is_fetch } = row.get();
+        let (row, tags, of_api) = self.apis.get(common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
-            Some(exchange.response_body(tags.as_bytes(py))?),
+            Some(exchange.response_body(tags)?),
             common.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
@@ -116,32 +104,26 @@ impl Sink for Rows {
             return Err(Odd);
         }
         common.check_flaws(!decoded.errors.is_empty())?;
-        if !plan.tables.is_empty() && *is_fetch && row.is_replication(&decoded) {
+        if !plan.tables.is_empty() && row.is_fetch && row.is_replication(&decoded) {
             return Err(Odd);
         }
-        let topics = &common.topics(py, response.end_ns);
+        let topics = &common.topics(response.end_ns);
         let mut errors = Vec::new();
         for code in &decoded.errors {
-            errors.push(self.errors.name(py, common, *code)?.to_owned());
+            errors.push(self.errors.name(common, *code)?.to_owned());
         }
         if self
             .capture
             .as_ref()
             .is_none_or(|known| !known.0.is(exchange.interface))
         {
-            let cell = plan
-                .capture
-                .bind(py)
-                .call1((exchange.interface,))
-                .map_err(|_| Odd)?;
-            let cell = cell.extract().map_err(|_| Odd)?;
-            self.capture = Some((exchange.interface.clone_ref(py), cell));
+            let name = (plan.capture)(exchange.interface)?;
+            self.capture = Some((exchange.interface.clone(), name));
         }
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
         self.time.clear();
         if plan.tables.is_empty() {
-            self.clock
-                .write(py, common, request.end_ns, DIGITS, &mut self.time)?;
+            self.clock.write(common, request.end_ns, DIGITS, &mut self.time)?;
         }
         let values = [&decoded.request, &decoded.response];
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
@@ -159,7 +141,7 @@ impl Sink for Rows {
             time: &self.time,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
             parts: [None; 5],
-            is_fetch: *is_fetch,
+            is_fetch: row.is_fetch,
             client_id: client_id.transpose().map_err(|_| Odd)?,
             topics: row.topics(&decoded, topics)?,
             group_id: row.group.find(&decoded.request)?,
@@ -179,46 +161,43 @@ impl Sink for Rows {
         row.bodies.learn(&decoded, topics)?;
         let api_key = exchange.header.api_key;
         if !found.errors.is_empty() {
-            let info = exchange.known.info(py).map_err(|_| Odd)?;
-            let arguments = (info, api_key, response.end_ns, &found.errors);
-            let names = plan.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
-            found.expected_errors = names.extract().map_err(|_| Odd)?;
+            let info = exchange.known.info()?;
+            found.expected_errors = (plan.expected)(info, api_key, response.end_ns, &found.errors)?;
         }
         let mut splitter = None;
         if let Some(splitters) = &mut self.splitters {
-            let info = exchange.known.info(py).map_err(|_| Odd)?;
-            let (of_connection, plan) = splitters.get(py, &info)?;
-            let (parts, noted) = of_connection.split(plan, exchange, all, &decoded)?;
+            let (of_connection, plan) = splitters.get(exchange.known.info()?)?;
+            let (parts, noted) = of_connection.split(plan, exchange, row, &decoded)?;
             found.parts = parts.all();
             splitter = Some((of_connection, noted));
         }
-        let member = match &self.alive {
+        let member = match &plan.alive {
             Some(alive) => alive.find(row, &decoded, &found)?,
             None => None,
         };
-        let info = exchange.known.info(py).map_err(|_| Odd)?.unbind();
-        let marks: Vec<_> = plan.tables.iter().map(|table| table.mark(py)).collect();
-        let mut error_name = |code| Ok(self.errors.name(py, common, code)?.to_owned());
+        let info = exchange.known.info()?;
+        let marks: Vec<_> = plan.tables.iter().map(|table| table.mark()).collect();
+        let mut error_name = |code| Ok(self.errors.name(common, code)?.to_owned());
         for table in &plan.tables {
-            if let Err(odd) = table.add(py, row, &decoded, &found, &partitions, &mut error_name) {
+            if let Err(odd) = table.add(row, &decoded, &found, &partitions, &mut error_name) {
                 let tables = plan.tables.iter().zip(&marks);
-                tables.for_each(|(table, mark)| table.restore(py, *mark));
+                tables.for_each(|(table, mark)| table.restore(*mark));
                 return Err(odd);
             }
         }
         // From here on nothing may be odd.
         if let Some((splitter, noted)) = splitter {
-            splitter.note(all, &noted, response.end_ns);
+            splitter.note(row, &noted, response.end_ns);
         }
         for table in &plan.tables {
-            table.add_exchange(py, &found)?;
+            table.add_exchange(&found)?;
         }
-        if let (Some(alive), Some(member)) = (&mut self.alive, member) {
+        if let (Some(alive), Some(member)) = (&mut plan.alive, member) {
             alive.add(info, member, response.end_ns);
         }
-        if let Some(log) = &mut self.log {
+        if let Some(log) = &mut plan.log {
             let bytes = [request, response].map(|frame| (SIZE_BYTES + frame.data.len()) as u64);
-            log.add(py, exchange, found.client_id, bytes)?;
+            log.add(exchange, found.client_id, bytes)?;
         }
         if !exchange.is_selected {
             return Ok(());
@@ -236,28 +215,33 @@ impl Sink for Rows {
         Ok(())
     }
 
-    fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
-        self.plan.common.shared(py, known)
+    fn shared(&self, known: &dyn Known) -> Result<Constants, Odd> {
+        (self.plan.common.shared)(known)
     }
 
-    fn is_full(&self, py: Python<'_>) -> bool {
+    fn is_full(&self) -> bool {
         let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
-        must_give_back || self.plan.tables.iter().any(|table| table.is_full(py))
+        must_give_back || self.plan.tables.iter().any(|table| table.is_full())
     }
 
-    fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.log.as_mut().map_or(Ok(()), |log| log.flush(py))?;
-        self.alive.as_mut().map_or(Ok(()), |alive| alive.flush(py))
+    fn flush(&mut self, to: &mut Vec<Handed>) {
+        if let Some(log) = &mut self.plan.log {
+            to.extend(log.flush().into_iter().map(Handed::Connection));
+        }
+        if let Some(alive) = &mut self.plan.alive {
+            to.extend(alive.flush().map(Handed::Alive));
+        }
     }
 
-    fn leave(&mut self, info: &Bound<'_, PyAny>) {
+    fn leave(&mut self, info: &Handle) {
         if let Some(splitters) = &mut self.splitters {
             splitters.leave(info);
         }
     }
 
-    fn settle(&mut self, py: Python<'_>, _is_last: bool) -> PyResult<()> {
-        let splitters = self.splitters.as_mut();
-        splitters.map_or(Ok(()), |splitters| splitters.give_back(py))
+    fn settle(&mut self, _is_last: bool, to: &mut Vec<Handed>) {
+        if let Some(splitters) = &mut self.splitters {
+            to.extend(splitters.give_back().map(Handed::Memory));
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! What all sinks have in common: the way from an exchange to an output of kdissect/sinks.
 
-use pyo3::prelude::*;
-
-use crate::sinks::facts::{Answered, Constant, Known, Unacknowledged};
+use crate::sinks::facts::{Answered, Constant, Constants, Handle, Known, Unacknowledged};
+use crate::sinks::handed::Handed;
 use crate::Odd;
 
 /// Exchanges that a sink has taken.
@@ -19,7 +18,6 @@ pub trait Sink: Send + Sync {
     /// where it is removed if the exchange is not selected.
     fn feed(
         &mut self,
-        py: Python<'_>,
         exchange: &Answered<'_>,
         shared: &[Option<Constant>],
         out: &mut Vec<u8>,
@@ -28,7 +26,6 @@ pub trait Sink: Send + Sync {
     /// As `feed`, for a request that expects no response.
     fn feed_unacknowledged(
         &mut self,
-        _py: Python<'_>,
         _exchange: &Unacknowledged<'_>,
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
@@ -37,7 +34,7 @@ pub trait Sink: Send + Sync {
     }
 
     /// What `feed` needs of a connection: the texts that its exchanges share.
-    fn shared(&self, _py: Python<'_>, _known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
+    fn shared(&self, _known: &dyn Known) -> Result<Constants, Odd> {
         Ok(Vec::new())
     }
 
@@ -47,20 +44,16 @@ pub trait Sink: Send + Sync {
     }
 
     /// Whether Python must take what was made before more is.
-    fn is_full(&self, _py: Python<'_>) -> bool {
+    fn is_full(&self) -> bool {
         false
     }
 
     /// Passes on what belongs to the output that Python takes now.
-    fn flush(&mut self, _py: Python<'_>) -> PyResult<()> {
-        Ok(())
-    }
+    fn flush(&mut self, _to: &mut Vec<Handed>) {}
 
     /// Python takes the next exchange of a connection, or it is no longer here.
-    fn leave(&mut self, _info: &Bound<'_, PyAny>) {}
+    fn leave(&mut self, _info: &Handle) {}
 
     /// Passes on what is known of connections that have left, or of all.
-    fn settle(&mut self, _py: Python<'_>, _is_last: bool) -> PyResult<()> {
-        Ok(())
-    }
+    fn settle(&mut self, _is_last: bool, _to: &mut Vec<Handed>) {}
 }

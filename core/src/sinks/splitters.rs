@@ -4,31 +4,28 @@
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
-use pyo3::prelude::*;
-
+use crate::exchanges::content::Row;
 use crate::exchanges::latency::{Fetched, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::memory::ConnectionMemory;
 use crate::kafka::tree::Decoded;
-use crate::python::row::PyRow;
-use crate::python::state::MemoryState;
-use crate::sinks::facts::{Answered, Object};
+use crate::sinks::facts::{Answered, Handle};
 use crate::Odd;
 
 /// Exchanges after which the watermarks of all connections are counted.
 const COUNTED_EVERY: u64 = 1024;
 
 /// `MemoryPlan` of kdissect/exchanges/memory.py.
-#[derive(FromPyObject)]
+#[allow(clippy::type_complexity)] // of functions
 pub struct MemoryPlan {
-    lend: Object,
-    restore: Object,
-    max_watermarks: usize,
-    max_total_watermarks: usize,
+    /// Asks Python what a connection remembers. Odd: the next exchange is left to Python.
+    pub lend: Box<dyn Fn(&Handle) -> Result<ConnectionMemory, Odd> + Send + Sync>,
+    pub max_watermarks: usize,
+    pub max_total_watermarks: usize,
 }
 
 /// Splits the latencies of a connection, and keeps what it remembers.
 pub struct Splitter {
-    info: Object,
+    info: Handle,
     pub memory: ConnectionMemory,
     /// Whether it has split one.
     is_used: bool,
@@ -40,12 +37,10 @@ pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
 
 impl Splitter {
     /// `info`: what the exchanges of the connection share.
-    pub fn new(py: Python<'_>, plan: &MemoryPlan, info: Object) -> Result<Self, Odd> {
-        let state = plan.lend.bind(py).call1((&info,)).map_err(|_| Odd)?;
-        let state: MemoryState = state.extract().map_err(|_| Odd)?;
+    pub fn new(plan: &MemoryPlan, info: Handle) -> Result<Self, Odd> {
         Ok(Splitter {
+            memory: (plan.lend)(&info)?,
             info,
-            memory: state.memory()?,
             is_used: false,
             last_use: 0,
         })
@@ -66,16 +61,16 @@ impl Splitter {
         &self,
         plan: &MemoryPlan,
         exchange: &Answered<'_>,
-        row: &PyRow,
+        row: &Row,
         decoded: &'b Decoded<'a>,
     ) -> Result<(Parts, Change<'b, 'a>), Odd> {
         let mut fetched = None;
         let waited = match (exchange.header.api_key, row.is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
             (api_key, true) => {
-                let names = &row.row.counted;
+                let names = &row.counted;
                 let each = names.fetched(&decoded.response)?;
-                let is_replica = row.row.is_replication(decoded);
+                let is_replica = row.is_replication(decoded);
                 let watermarks = self.memory.watermarks.as_ref().ok_or(Odd)?;
                 if api_key == FETCH && !watermarks.has_room(&each, plan.max_watermarks) {
                     return Err(Odd);
@@ -94,9 +89,9 @@ impl Splitter {
     }
 
     /// The exchange that was split is not left to Python.
-    pub fn note(&mut self, row: &PyRow, change: &Change<'_, '_>, end_ns: i64) {
+    pub fn note(&mut self, row: &Row, change: &Change<'_, '_>, end_ns: i64) {
         if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.memory.watermarks) {
-            row.row.counted.note(fetched, watermarks);
+            row.counted.note(fetched, watermarks);
         }
         self.memory.pace = Pace {
             previous_ns: end_ns,
@@ -106,12 +101,8 @@ impl Splitter {
     }
 
     /// Gives back what Python needs to split the next one.
-    pub fn give_back(self, py: Python<'_>, plan: &MemoryPlan) -> PyResult<Object> {
-        if self.is_used {
-            let state = MemoryState::of(self.memory);
-            plan.restore.bind(py).call1((&self.info, state))?;
-        }
-        Ok(self.info)
+    pub fn give_back(self) -> Option<(Handle, ConnectionMemory)> {
+        self.is_used.then_some((self.info, self.memory))
     }
 }
 
@@ -136,11 +127,7 @@ impl Splitters {
         }
     }
 
-    pub fn get(
-        &mut self,
-        py: Python<'_>,
-        info: &Bound<'_, PyAny>,
-    ) -> Result<(&mut Splitter, &MemoryPlan), Odd> {
+    pub fn get(&mut self, info: &Handle) -> Result<(&mut Splitter, &MemoryPlan), Odd> {
         self.uses += 1;
         if self.uses % COUNTED_EVERY == 0 && self.has_too_many() {
             self.left
@@ -148,9 +135,9 @@ impl Splitters {
             self.left.sort_by_key(|splitter| splitter.last_use);
             return Err(Odd);
         }
-        let splitter = match self.splitters.entry(info.as_ptr() as usize) {
+        let splitter = match self.splitters.entry(info.address) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(Splitter::new(py, &self.plan, info.clone().unbind())?),
+            Entry::Vacant(free) => free.insert(Splitter::new(&self.plan, info.clone())?),
         };
         splitter.last_use = self.uses;
         Ok((splitter, &self.plan))
@@ -162,8 +149,8 @@ impl Splitters {
     }
 
     /// Python takes the next exchange of a connection, or it is no longer here.
-    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
-        self.left.extend(self.splitters.remove(&(info.as_ptr() as usize)));
+    pub fn leave(&mut self, info: &Handle) {
+        self.left.extend(self.splitters.remove(&info.address));
     }
 
     /// Whether `give_back` must be called before more latencies are split.
@@ -171,8 +158,7 @@ impl Splitters {
         !self.left.is_empty()
     }
 
-    pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
-        let mut left = self.left.drain(..);
-        left.try_for_each(|splitter| splitter.give_back(py, &self.plan).map(|_| ()))
+    pub fn give_back(&mut self) -> impl Iterator<Item = (Handle, ConnectionMemory)> + '_ {
+        self.left.drain(..).filter_map(Splitter::give_back)
     }
 }

@@ -2,16 +2,12 @@
 
 use std::collections::HashMap;
 
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
-
 use crate::exchanges::content::{GroupEvents, Row};
 use crate::exchanges::touched::Touched;
 use crate::kafka::tree::{field, Decoded, Name, Value};
-use crate::python::columns::PyColumns;
 use crate::sinks::cells::{Cell, Content, RowFacts};
-use crate::sinks::columns::Column;
-use crate::sinks::facts::Object;
+use crate::sinks::columns::{Column, SharedColumns};
+use crate::sinks::facts::Handle;
 use crate::Odd;
 
 const MS_NS: i64 = 1_000_000;
@@ -20,7 +16,7 @@ const COMMIT: &str = "commit";
 /// A table, and where its rows go.
 pub struct Table {
     contents: Contents,
-    columns: Py<PyColumns>,
+    columns: SharedColumns,
     /// Rows and bytes at which it is full.
     max_rows: usize,
     max_bytes: usize,
@@ -77,39 +73,14 @@ enum OfGroup {
     Error,
 }
 
-/// Name of the table; the content of its columns, each with an index if there are several; `Columns`; rows and
-/// bytes at which it is full.
-type TableForm<'py> = (String, Vec<(String, usize)>, Py<PyColumns>, (usize, usize));
-
-impl<'py> FromPyObject<'_, 'py> for Table {
-    type Error = PyErr;
-
-    fn extract(plan: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let (name, contents, columns, (max_rows, max_bytes)): TableForm<'py> = plan.extract()?;
-        let each = contents.iter();
-        let contents = match name.as_str() {
-            "exchanges" => Contents::Exchanges(each.map(of_exchange).collect::<PyResult<_>>()?),
-            "partitions" => Contents::Partitions(each.map(of_partition).collect::<PyResult<_>>()?),
-            "groups" => Contents::Groups(each.map(of_group).collect::<PyResult<_>>()?),
-            _ => return Err(PyValueError::new_err(name)),
-        };
-        Ok(Table {
-            contents,
-            columns,
-            max_rows,
-            max_bytes,
-        })
-    }
-}
-
 /// The content of a column, which has the name of one of `exchanges`.
-pub fn of_exchange((name, which): &(String, usize)) -> PyResult<Content> {
-    Content::named(name, *which).ok_or_else(|| PyValueError::new_err(name.clone()))
+fn of_exchange((name, which): &(String, usize)) -> Option<Content> {
+    Content::named(name, *which)
 }
 
-fn of_partition(content: &(String, usize)) -> PyResult<OfPartition> {
+fn of_partition(content: &(String, usize)) -> Option<OfPartition> {
     let (name, which) = content;
-    Ok(match name.as_str() {
+    Some(match name.as_str() {
         "group_id" => OfPartition::GroupId,
         "topic" => OfPartition::Topic,
         "topic_id" => OfPartition::TopicId,
@@ -138,9 +109,9 @@ fn of_partition(content: &(String, usize)) -> PyResult<OfPartition> {
     })
 }
 
-fn of_group(content: &(String, usize)) -> PyResult<OfGroup> {
+fn of_group(content: &(String, usize)) -> Option<OfGroup> {
     let (name, which) = content;
-    Ok(match name.as_str() {
+    Some(match name.as_str() {
         "completed" => OfGroup::Completed,
         "event" => OfGroup::Commit,
         "is_new" => OfGroup::IsNew,
@@ -152,6 +123,30 @@ fn of_group(content: &(String, usize)) -> PyResult<OfGroup> {
 }
 
 impl Table {
+    /// `contents`: of its columns, each with an index if there are several; `full`: rows and bytes at which it is
+    /// full. None: there is no such table or content.
+    pub fn new(
+        name: &str,
+        contents: &[(String, usize)],
+        columns: SharedColumns,
+        full: (usize, usize),
+    ) -> Option<Self> {
+        let each = contents.iter();
+        let contents = match name {
+            "exchanges" => Contents::Exchanges(each.map(of_exchange).collect::<Option<_>>()?),
+            "partitions" => Contents::Partitions(each.map(of_partition).collect::<Option<_>>()?),
+            "groups" => Contents::Groups(each.map(of_group).collect::<Option<_>>()?),
+            _ => return None,
+        };
+        let (max_rows, max_bytes) = full;
+        Some(Table {
+            contents,
+            columns,
+            max_rows,
+            max_bytes,
+        })
+    }
+
     pub fn has_partitions(&self) -> bool {
         matches!(self.contents, Contents::Partitions(_))
     }
@@ -177,27 +172,25 @@ impl Table {
         }
     }
 
-    pub fn is_full(&self, py: Python<'_>) -> bool {
-        let columns = &self.columns.borrow(py).0;
+    pub fn is_full(&self) -> bool {
+        let columns = self.columns.lock();
         columns.rows >= self.max_rows || columns.held >= self.max_bytes
     }
 
     /// For `restore`.
-    pub fn mark(&self, py: Python<'_>) -> (usize, usize) {
-        let columns = &self.columns.borrow(py).0;
+    pub fn mark(&self) -> (usize, usize) {
+        let columns = self.columns.lock();
         (columns.rows, columns.held)
     }
 
-    pub fn restore(&self, py: Python<'_>, (rows, held): (usize, usize)) {
-        self.columns.borrow_mut(py).0.truncate(rows, held);
+    pub fn restore(&self, (rows, held): (usize, usize)) {
+        self.columns.lock().truncate(rows, held);
     }
 
     /// Adds the row of an exchange to its own table.
-    pub fn add_exchange(&self, py: Python<'_>, found: &RowFacts<'_>) -> Result<(), Odd> {
+    pub fn add_exchange(&self, found: &RowFacts<'_>) -> Result<(), Odd> {
         match &self.contents {
-            Contents::Exchanges(contents) => {
-                self.row(py, contents, |content, cell| found.write(*content, cell))
-            }
+            Contents::Exchanges(contents) => self.row(contents, |content, cell| found.write(*content, cell)),
             _ => Ok(()),
         }
     }
@@ -206,7 +199,6 @@ impl Table {
     /// take the rows from the table first.
     pub fn add(
         &self,
-        py: Python<'_>,
         row: &Row,
         decoded: &Decoded<'_>,
         found: &RowFacts<'_>,
@@ -216,7 +208,7 @@ impl Table {
         match &self.contents {
             Contents::Exchanges(_) => Ok(()),
             Contents::Partitions(contents) => partitions.iter().try_for_each(|each| {
-                if self.is_full(py) {
+                if self.is_full() {
                     return Err(Odd);
                 }
                 let code = each.error.filter(|code| *code != 0);
@@ -227,13 +219,13 @@ impl Table {
                     each,
                     error: error.as_deref(),
                 };
-                self.row(py, contents, |content, cell| touched.write(content, cell))
+                self.row(contents, |content, cell| touched.write(content, cell))
             }),
             Contents::Groups(contents) => match row.group_events {
                 GroupEvents::Never => Ok(()),
                 GroupEvents::Errors if found.errors.is_empty() => Ok(()),
                 GroupEvents::Commit if found.group_id.is_none() => Ok(()),
-                GroupEvents::Commit => self.row(py, contents, |content, cell| {
+                GroupEvents::Commit => self.row(contents, |content, cell| {
                     group_cell(content, row, decoded, found, cell)
                 }),
                 _ => Err(Odd),
@@ -243,11 +235,10 @@ impl Table {
 
     fn row<C>(
         &self,
-        py: Python<'_>,
         contents: &[C],
         mut write: impl FnMut(&C, &mut Cell<'_>) -> Result<(), Odd>,
     ) -> Result<(), Odd> {
-        self.columns.borrow_mut(py).0.row(|columns: &mut [Column]| {
+        self.columns.lock().row(|columns: &mut [Column]| {
             let mut cost = 0;
             for (content, column) in contents.iter().zip(columns) {
                 write(content, &mut Cell::Column(column, &mut cost))?;
@@ -319,25 +310,27 @@ impl PartitionRow<'_> {
     }
 }
 
-#[derive(FromPyObject)]
-pub struct AlivePlan {
-    /// Called with what the connection shares, the group, the member, and the time.
-    take: Object,
-    /// Where requests have the member ID; see [`Row::fields`].
-    member: usize,
+/// When a broker last accepted a request of a member of a group.
+pub struct AliveMember {
+    /// What the exchanges of its connection share.
+    pub info: Handle,
+    pub group: String,
+    pub member: String,
+    pub last_ns: i64,
 }
 
 /// When brokers last accepted a request of each member of a group, since the caller last took it.
 pub struct AliveMembers {
-    plan: AlivePlan,
+    /// Where requests have the member ID; see [`Row::fields`].
+    member: usize,
     /// By the address of the object that the exchanges of a connection share, group and member.
-    members: HashMap<(usize, String, String), (Object, i64)>,
+    members: HashMap<(usize, String, String), (Handle, i64)>,
 }
 
 impl AliveMembers {
-    pub fn new(plan: AlivePlan) -> Self {
+    pub fn new(member: usize) -> Self {
         AliveMembers {
-            plan,
+            member,
             members: HashMap::new(),
         }
     }
@@ -356,25 +349,29 @@ impl AliveMembers {
             GroupEvents::Others => return Err(Odd),
             _ => {}
         }
-        let names = row.fields.get(self.plan.member).ok_or(Odd)?;
+        let names = row.fields.get(self.member).ok_or(Odd)?;
         let member = text_in(names, &decoded.request);
         Ok(found.group_id.filter(|group| !group.is_empty()).zip(member))
     }
 
-    pub fn add(&mut self, info: Object, (group, member): (&str, &str), completed_ns: i64) {
-        let key = (info.as_ptr() as usize, group.to_owned(), member.to_owned());
-        let (_, last_ns) = self.members.entry(key).or_insert((info, completed_ns));
+    pub fn add(&mut self, info: &Handle, (group, member): (&str, &str), completed_ns: i64) {
+        let key = (info.address, group.to_owned(), member.to_owned());
+        let (_, last_ns) = self
+            .members
+            .entry(key)
+            .or_insert_with(|| (info.clone(), completed_ns));
         *last_ns = completed_ns.max(*last_ns);
     }
 
-    /// Passes on what is known.
-    pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.members
-            .drain()
-            .try_for_each(|((_, group, member), (info, last_ns))| {
-                let arguments = (info, group, member, last_ns);
-                self.plan.take.bind(py).call1(arguments).map(|_| ())
-            })
+    /// Hands over what is known.
+    pub fn flush(&mut self) -> impl Iterator<Item = AliveMember> + '_ {
+        let members = self.members.drain();
+        members.map(|((_, group, member), (info, last_ns))| AliveMember {
+            info,
+            group,
+            member,
+            last_ns,
+        })
     }
 }
 

@@ -6,10 +6,10 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-
-use pyo3::prelude::*;
+use std::sync::Arc;
 
 use crate::exchanges::connection::NAME_BYTES;
+use crate::exchanges::content::Row;
 use crate::exchanges::fetch_sessions::{Position, Sessions, Step};
 use crate::exchanges::latency::{Parts, Rest};
 use crate::exchanges::touched::Touched;
@@ -17,10 +17,13 @@ use crate::exchanges::usage::{
     add_run, tally, Fetcher, Fields, Lag, Noted, Read, Run, Stamp, Write, PIECE_NS,
 };
 use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
-use crate::python::row::PyRow;
-use crate::sinks::connection_log::{ConnectionPlan, Counted};
-use crate::sinks::facts::{Answered, CommonPlan, Constant, KnownApis, Object};
-use crate::sinks::quantiles::{self, Quantiles};
+use crate::sinks::connection_log::Counted;
+use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
+use crate::sinks::handed::{
+    Handed, Member, PythonCommitted, PythonNoted, PythonReadTopic, PythonReported, PythonSamples,
+    PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
+};
+use crate::sinks::quantiles::Quantiles;
 use crate::sinks::samples::Samples;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitter};
@@ -43,21 +46,20 @@ const MAX_HELD: usize = 8192;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
 const PIECES: i64 = 60;
 
-#[derive(FromPyObject)]
+/// `TallyPlan` of kdissect/sinks/plan.py.
 pub struct TallyPlan {
-    common: CommonPlan,
-    log: ConnectionPlan,
-    /// Takes a group.
-    take: Object,
-    memory: MemoryPlan,
+    pub common: CommonPlan<Arc<Row>>,
+    /// Keys of APIs whose responses brokers may delay.
+    pub waiting: Vec<i16>,
+    pub memory: MemoryPlan,
     /// Of so many exchanges with the longest service times Python needs more.
-    slowest: usize,
+    pub slowest: usize,
 }
 
 /// Counts exchanges that are alike together.
 pub struct Tallies {
     plan: TallyPlan,
-    apis: KnownApis<PyRow>,
+    apis: KnownApis<Arc<Row>>,
     /// By the address of what their exchanges share.
     connections: HashMap<usize, CountedConnection>,
     /// Those that are no longer here.
@@ -85,7 +87,7 @@ struct CountedConnection {
 /// Exchanges that are alike.
 struct Group {
     key: TallyKey,
-    identity: [Object; 4],
+    identity: [Handle; 4],
     exchanges: u64,
     /// Number of the last one.
     last: u64,
@@ -137,8 +139,6 @@ impl TallyKey {
         }
     }
 }
-
-type Member = (String, Option<String>, Option<String>, Option<i64>);
 
 enum Detail {
     Writes(ByTopic<WrittenTopic, WrittenPartition>, Vec<Producer>),
@@ -280,26 +280,23 @@ impl Tallies {
 impl Sink for Tallies {
     fn feed(
         &mut self,
-        py: Python<'_>,
         exchange: &Answered<'_>,
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         let plan = &self.plan;
-        let (row, tags, _) = self.apis.get(py, &plan.common, exchange.header)?;
-        let all = row.get();
-        let row = &all.row;
+        let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
-            Some(exchange.response_body(tags.as_bytes(py))?),
+            Some(exchange.response_body(tags)?),
             plan.common.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
         if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
             return Err(Odd);
         }
-        let names = plan.common.topics(py, response.end_ns);
+        let names = plan.common.topics(response.end_ns);
         let touched = match &row.partitions {
             Some(plans) => Touched::of(plans, &decoded, &names)?,
             None => Vec::new(),
@@ -314,18 +311,17 @@ impl Sink for Tallies {
             self.pieces = Some((first_piece, piece));
             return Err(Odd);
         }
-        let found = found(exchange, &decoded, all, &touched, &names)?;
-        let info = exchange.known.info(py).map_err(|_| Odd)?;
-        let place = info.as_ptr() as usize;
-        let connection = match self.connections.entry(place) {
+        let found = found(exchange, &decoded, row, &touched, &names)?;
+        let info = exchange.known.info()?;
+        let connection = match self.connections.entry(info.address) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(CountedConnection::new(py, plan, exchange, info.unbind())?),
+            Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
         };
         let known = connection.splitter.known();
         if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
         }
-        let (parts, noted) = connection.splitter.split(&plan.memory, exchange, all, &decoded)?;
+        let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         let mut group = None;
@@ -342,7 +338,7 @@ impl Sink for Tallies {
                     return Err(Odd);
                 }
             }
-            let (place, is_new) = connection.group(py, key, exchange, &found);
+            let (place, is_new) = connection.group(key, exchange, &found);
             self.held += usize::from(is_new);
             if !connection
                 .groups
@@ -354,9 +350,9 @@ impl Sink for Tallies {
             group = Some(place);
         }
         // From here on nothing is odd.
-        connection.splitter.note(all, &noted, response.end_ns);
+        connection.splitter.note(row, &noted, response.end_ns);
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
-        connection.log.add(py, exchange, client_text, bytes, &plan.log);
+        connection.log.add(exchange, client_text, bytes, &plan.waiting);
         connection.log.place = self.added;
         self.added += 1;
         let sessions = &mut connection.splitter.memory.sessions;
@@ -373,18 +369,18 @@ impl Sink for Tallies {
         Ok(())
     }
 
-    fn is_full(&self, _py: Python<'_>) -> bool {
+    fn is_full(&self) -> bool {
         !self.left.is_empty() || self.are_enough()
     }
 
-    fn leave(&mut self, info: &Bound<'_, PyAny>) {
-        if let Some(connection) = self.connections.remove(&(info.as_ptr() as usize)) {
+    fn leave(&mut self, info: &Handle) {
+        if let Some(connection) = self.connections.remove(&info.address) {
             self.left.push(connection);
         }
     }
 
     /// Passes on the counts of connections that are no longer here, and of all others if there are enough.
-    fn settle(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+    fn settle(&mut self, is_last: bool, to: &mut Vec<Handed>) {
         if is_last || self.are_enough() {
             let start = self.left.len();
             self.left
@@ -396,9 +392,8 @@ impl Sink for Tallies {
         }
         for connection in std::mem::take(&mut self.left) {
             self.held = self.held.saturating_sub(connection.held);
-            connection.pass_on(py, &self.plan)?;
+            connection.pass_on(to);
         }
-        Ok(())
     }
 }
 
@@ -413,11 +408,11 @@ fn is_nameless(touched: &Touched<'_, '_>) -> bool {
 fn found<'b, 'a>(
     exchange: &Answered<'_>,
     decoded: &'b Decoded<'a>,
-    row: &PyRow,
+    row: &Row,
     touched: &'b [Touched<'b, 'a>],
     names: &dyn TopicNames,
 ) -> Result<CountedContent<'b, 'a>, Odd> {
-    let (request, fields) = (&decoded.request, &row.row.counted);
+    let (request, fields) = (&decoded.request, &row.counted);
     Ok(match exchange.header.api_key {
         PRODUCE => {
             let acks = field(Some(request), fields.acks)?
@@ -444,7 +439,7 @@ fn found<'b, 'a>(
         FETCH => {
             let reads = touched.iter().map(|each| Ok((each, fields.read(each)?)));
             CountedContent::Fetch(Fetch {
-                reader: fields.reader(request, row.row.is_replication(decoded))?,
+                reader: fields.reader(request, row.is_replication(decoded))?,
                 max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
                 reads: reads.collect::<Result<_, Odd>>()?,
                 session: fields.session(decoded, names)?,
@@ -514,10 +509,10 @@ fn member(
 }
 
 impl CountedConnection {
-    fn new(py: Python<'_>, plan: &TallyPlan, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
+    fn new(plan: &TallyPlan, exchange: &Answered<'_>, info: &Handle) -> Result<Self, Odd> {
         Ok(CountedConnection {
-            log: Counted::new(py, info.clone_ref(py), exchange),
-            splitter: Splitter::new(py, &plan.memory, info)?,
+            log: Counted::new(info.clone(), exchange),
+            splitter: Splitter::new(&plan.memory, info.clone())?,
             held: 0,
             groups: Vec::new(),
         })
@@ -526,7 +521,6 @@ impl CountedConnection {
     /// The place of the group of an exchange, and whether it is new.
     fn group(
         &mut self,
-        py: Python<'_>,
         key: TallyKey,
         exchange: &Answered<'_>,
         found: &CountedContent<'_, '_>,
@@ -535,8 +529,7 @@ impl CountedConnection {
         if let Some(place) = self.groups.iter().position(is_known) {
             return (place, false);
         }
-        let identity = exchange.known.identity().each_ref();
-        let identity = identity.map(|each| each.clone_ref(py));
+        let identity = exchange.known.identity().clone();
         self.groups.push(Group::new(key, identity, found));
         self.held += 1;
         (self.groups.len() - 1, true)
@@ -556,21 +549,21 @@ impl CountedConnection {
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
-    fn pass_on(mut self, py: Python<'_>, plan: &TallyPlan) -> PyResult<()> {
+    fn pass_on(mut self, to: &mut Vec<Handed>) {
         self.groups.sort_by_key(|group| group.last);
         if self.log.exchanges == 0 {
-            return Ok(());
+            return;
         }
-        let info = self.splitter.give_back(py, &plan.memory)?;
-        for group in self.groups {
-            group.pass_on(py, plan, &info)?;
-        }
-        self.log.pass_on(py, &plan.log)
+        to.extend(self.splitter.give_back().map(Handed::Memory));
+        let info = &self.log.info;
+        let groups = self.groups.into_iter();
+        to.extend(groups.map(|group| Handed::Tally(Box::new(group.tally(info.clone())))));
+        to.push(Handed::Connection(self.log));
     }
 }
 
 impl Group {
-    fn new(key: TallyKey, identity: [Object; 4], found: &CountedContent<'_, '_>) -> Self {
+    fn new(key: TallyKey, identity: [Handle; 4], found: &CountedContent<'_, '_>) -> Self {
         Group {
             key,
             identity,
@@ -761,8 +754,7 @@ impl Group {
         more
     }
 
-    /// Passes on: what the exchanges have in common; their counts; and those of their API.
-    fn pass_on(self, py: Python<'_>, plan: &TallyPlan, info: &Object) -> PyResult<()> {
+    fn tally(self, info: Handle) -> Tally {
         let TallyKey {
             api_key,
             api_version,
@@ -773,37 +765,45 @@ impl Group {
             member,
         } = self.key;
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
-        let common = (info, api_key, api_version, client_id, self.identity, is_measured);
-        let times = (self.exchanges, self.bytes, python_noted(self.noted));
-        let [service_us, wait_us, queued_us, total_us] =
-            [self.service_us, self.wait_us, self.queued_us, self.total_us].map(Quantiles::counted);
-        let latencies = (service_us, wait_us, self.unknown, queued_us, total_us);
-        let (take, counted) = (plan.take.bind(py), (common, times, latencies));
-        match self.detail {
-            Detail::Writes(topics, producers) => {
-                let topics: Vec<_> = topics.into_iter().map(written_topic).collect();
-                let each = producers.into_iter();
-                let each = each.map(|it| (it.id, it.epoch, it.batches, it.records, it.first_ns, it.last_ns));
-                take.call1((counted, (acks, topics, each.collect::<Vec<_>>())))?;
-            }
-            Detail::Reads(reads) => {
-                let topics: Vec<_> = reads.topics.into_iter().map(read_topic).collect();
-                let empty = python_noted(reads.empty);
-                take.call1((counted, (reader.kind(), reads.max_wait_ms, empty, topics)))?;
-            }
-            Detail::Alive(alive) => {
-                take.call1((counted, (member, alive.last, alive.completed_ns)))?;
-            }
-            Detail::Commits(alive, topics) => {
-                let topics: Vec<_> = topics.into_iter().map(committed_topic).collect();
-                take.call1((counted, (member, alive.last, alive.completed_ns, topics)))?;
-            }
-            Detail::Offsets(topics) => {
-                let topics: Vec<_> = topics.into_iter().map(reported_topic).collect();
-                take.call1((counted, (topics,)))?;
-            }
+        Tally {
+            common: (info, api_key, api_version, client_id, self.identity, is_measured),
+            times: (self.exchanges, self.bytes, python_noted(self.noted)),
+            latencies: (
+                self.service_us.counted(),
+                self.wait_us.counted(),
+                self.unknown,
+                self.queued_us.counted(),
+                self.total_us.counted(),
+            ),
+            detail: match self.detail {
+                Detail::Writes(topics, producers) => {
+                    let each = producers.into_iter();
+                    let each =
+                        each.map(|it| (it.id, it.epoch, it.batches, it.records, it.first_ns, it.last_ns));
+                    TallyDetail::Writes(
+                        acks,
+                        topics.into_iter().map(written_topic).collect(),
+                        each.collect(),
+                    )
+                }
+                Detail::Reads(reads) => TallyDetail::Reads(
+                    reader.kind(),
+                    reads.max_wait_ms,
+                    python_noted(reads.empty),
+                    reads.topics.into_iter().map(read_topic).collect(),
+                ),
+                Detail::Alive(alive) => TallyDetail::Alive(member, alive.last, alive.completed_ns),
+                Detail::Commits(alive, topics) => TallyDetail::Commits(
+                    member,
+                    alive.last,
+                    alive.completed_ns,
+                    topics.into_iter().map(committed_topic).collect(),
+                ),
+                Detail::Offsets(topics) => {
+                    TallyDetail::Offsets(topics.into_iter().map(reported_topic).collect())
+                }
+            },
         }
-        Ok(())
     }
 }
 
@@ -902,49 +902,6 @@ impl ReadPartition {
     }
 }
 
-type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
-type PythonSamples = (u64, u32, Vec<(i64, i64)>);
-type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
-/// Name, ID, and when it was named.
-type PythonTopic = (String, Option<String>, i64);
-type PythonWritten = (
-    i64,
-    PythonNoted,
-    (u64, u64),
-    Vec<(&'static str, u64)>,
-    PythonSamples,
-    Vec<PythonRun>,
-);
-type PythonWrittenTopic = (
-    PythonTopic,
-    u64,
-    quantiles::Distribution,
-    PythonNoted,
-    (u64, u64),
-    Vec<PythonWritten>,
-);
-type PythonLag = (
-    u64,
-    (i64, i64),
-    (i64, i64),
-    (i64, i64),
-    (i64, i64),
-    (i64, i64),
-    Option<(i64, i64)>,
-    Option<i64>,
-);
-type PythonRead = (
-    i64,
-    u64,
-    (u64, u64),
-    Vec<(&'static str, u64)>,
-    (PythonSamples, PythonSamples, PythonSamples),
-    PythonLag,
-    PythonNoted,
-);
-type PythonReported = (i64, Option<String>, PythonSamples);
-type PythonCommitted = (i64, u64, (Stamp, i64), (Stamp, i64), PythonSamples);
-
 fn python_noted(noted: Noted) -> PythonNoted {
     (
         noted.count,
@@ -993,7 +950,7 @@ fn written_topic((name, topic): (String, Topic<WrittenTopic, WrittenPartition>))
     )
 }
 
-fn read_topic((name, topic): (String, Topic<(), ReadPartition>)) -> (PythonTopic, Vec<PythonRead>) {
+fn read_topic((name, topic): (String, Topic<(), ReadPartition>)) -> PythonReadTopic {
     let partitions = topic.partitions.into_iter().map(|(partition, read)| {
         let lag = read.lag;
         (

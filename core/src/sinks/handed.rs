@@ -1,0 +1,91 @@
+//! What Python is given besides text and columns: values, of which core/src/python makes objects.
+
+use crate::exchanges::memory::ConnectionMemory;
+use crate::exchanges::usage::Stamp;
+use crate::sinks::connection_log::Counted;
+use crate::sinks::facts::Handle;
+use crate::sinks::quantiles;
+use crate::sinks::table_rows::AliveMember;
+
+pub enum Handed {
+    Connection(Counted),
+    Alive(AliveMember),
+    Tally(Box<Tally>),
+    /// What the exchanges of a connection share, and what it remembers of them.
+    Memory((Handle, ConnectionMemory)),
+}
+
+/// A group as Python takes it, see kdissect/stats/usual.py: what the exchanges have in common; their counts; and those
+/// of their API.
+pub struct Tally {
+    pub common: (Handle, i16, i16, Option<String>, [Handle; 4], bool),
+    pub times: (u64, [u64; 2], PythonNoted),
+    pub latencies: (
+        quantiles::Distribution,
+        quantiles::Distribution,
+        u64,
+        quantiles::Distribution,
+        quantiles::Distribution,
+    ),
+    pub detail: TallyDetail,
+}
+
+pub enum TallyDetail {
+    Writes(i64, Vec<PythonWrittenTopic>, Vec<PythonProducer>),
+    Reads(&'static str, i64, PythonNoted, Vec<PythonReadTopic>),
+    Alive(Option<Member>, Stamp, i64),
+    Commits(
+        Option<Member>,
+        Stamp,
+        i64,
+        Vec<(PythonTopic, Vec<PythonCommitted>)>,
+    ),
+    Offsets(Vec<(PythonTopic, Vec<PythonReported>)>),
+}
+
+/// Group, member, instance, and generation.
+pub type Member = (String, Option<String>, Option<String>, Option<i64>);
+pub type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
+pub type PythonSamples = (u64, u32, Vec<(i64, i64)>);
+pub type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
+/// Name, ID, and when it was named.
+pub type PythonTopic = (String, Option<String>, i64);
+pub type PythonWritten = (
+    i64,
+    PythonNoted,
+    (u64, u64),
+    Vec<(&'static str, u64)>,
+    PythonSamples,
+    Vec<PythonRun>,
+);
+pub type PythonWrittenTopic = (
+    PythonTopic,
+    u64,
+    quantiles::Distribution,
+    PythonNoted,
+    (u64, u64),
+    Vec<PythonWritten>,
+);
+pub type PythonLag = (
+    u64,
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    Option<(i64, i64)>,
+    Option<i64>,
+);
+pub type PythonReadTopic = (PythonTopic, Vec<PythonRead>);
+pub type PythonProducer = (i64, i16, u64, u64, i64, i64);
+pub type PythonRead = (
+    i64,
+    u64,
+    (u64, u64),
+    Vec<(&'static str, u64)>,
+    (PythonSamples, PythonSamples, PythonSamples),
+    PythonLag,
+    PythonNoted,
+);
+pub type PythonReported = (i64, Option<String>, PythonSamples);
+pub type PythonCommitted = (i64, u64, (Stamp, i64), (Stamp, i64), PythonSamples);
