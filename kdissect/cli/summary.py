@@ -206,6 +206,7 @@ def summary(
         totals = run.totals
         check = totals.check_document(observer)
         summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        totals.counts["full_tables"] = summarizer.full_tables
         document = ordered(viewed(summary, grouped, parts), order)
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))
