@@ -140,8 +140,8 @@ def _to_interval(text: str) -> int:
     "--sketches",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the buckets of service times and waits to FILE as JSON lines, which add up with those of "
-    "other captures.",
+    help="Write the buckets of service times, waits and totals (both transfers and the latency) to FILE as "
+    "JSON lines, which add up with those of other captures.",
 )
 @jobs_option(
     "Always 1 for stdin.",
