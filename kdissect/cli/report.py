@@ -146,6 +146,7 @@ def read_and_write(
         reads_again = needs_evidence and query.are_files and not run.interrupted
         evidence = _evidence(query, summary, summarizer.learned.topics) if reads_again else []
         file.write(write(Document(summary, check, evidence)))
+        totals.counts["full_tables"] = summarizer.full_tables
     runs.report(run, run.shown)
     end(run, "exchange")
 

@@ -140,8 +140,8 @@ def _to_interval(text: str) -> int:
     "--sketches",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the buckets of service times and waits to FILE as JSON lines, which add up with those of "
-    "other captures.",
+    help="Write the buckets of service times, waits and totals (both transfers and the latency) to FILE as "
+    "JSON lines, which add up with those of other captures.",
 )
 @jobs_option(
     "Always 1 for stdin.",
@@ -206,6 +206,7 @@ def summary(
         totals = run.totals
         check = totals.check_document(observer)
         summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        totals.counts["full_tables"] = summarizer.full_tables
         document = ordered(viewed(summary, grouped, parts), order)
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))

@@ -297,6 +297,11 @@ class Summarizer(Summed):
             other=self._other_counts(),
         )
 
+    @property
+    def full_tables(self) -> int:
+        """How many tables count names together that they have no room for."""
+        return sum(isinstance(value, Bounded) and value.other is not None for value in values_of(self))
+
     def _seconds(self) -> float:
         counted = self.traffic.tables.all
         first_ns, last_ns = counted.first_ns, counted.last_ns

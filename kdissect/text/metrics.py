@@ -122,6 +122,9 @@ class Metrics:
             "service", "Service time: latency without queueing, throttling, retransmissions and waits."
         )
         self._wait = self._histogram("wait", "Time that the broker waited for records or group members.")
+        self._total = self._histogram(
+            "total", "Time that clients waited at least, from the first byte sent to the last one received."
+        )
         self._undetermined = self._counter(
             "undetermined", "Responses whose service time and wait are unknown.", "api"
         )
@@ -177,6 +180,8 @@ class Metrics:
             self._responses.labels(api).inc(exchange.response_frame.wire_bytes)
         if facts.latency_us is not None:
             self._time(facts, api, facts.latency_us)
+        if (total_us := exchange.total_us) is not None:
+            self._total.labels(self._waiters(waiter(exchange) or api)).observe(total_us / 1e6)
         if facts.serious:
             self._client_errors.labels(client).inc()
         for error in facts.errors:

@@ -707,7 +707,7 @@ SCHEMA = (
 exchanges. ``start`` is null except in a time series. ``total`` is the sum of ``quantity``. ``buckets`` are
 those of quantiles.py that are not empty, each with its middle.
 """
-QUANTITIES = ("service_us", "wait_us")
+QUANTITIES = ("service_us", "wait_us", "total_us")
 
 
 def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:

@@ -154,12 +154,14 @@ def test_sketches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     document = json.loads(done.out)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     counts = {
-        line["key"]: line["count"]
-        for line in lines
-        if (line["by"], line["quantity"]) == ("api", "service_us")
+        (line["quantity"], line["key"]): (line["count"], line["max"]) for line in lines if line["by"] == "api"
     }
+    assert {quantity for quantity, _ in counts} == {"service_us", "wait_us", "total_us"}
     assert counts == {
-        row["api"]: row["service_us"]["count"] for row in document["apis"] if row["service_us"]["count"]
+        (quantity, row["api"]): (row[quantity]["count"], row[quantity]["max"])
+        for row in document["apis"]
+        for quantity in ("service_us", "wait_us", "total_us")
+        if row[quantity]["count"]
     }
 
 

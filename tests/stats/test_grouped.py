@@ -111,6 +111,9 @@ def test_a_full_table_counts_the_rest_together(capsys: pytest.CaptureFixture[str
     result = document(capsys, *options)
     assert len(result["records_by"]) == 2
     assert result["other"]["records_by"] > 0
+    for jobs in ("1", "2"):
+        done = run(capsys, "summary", *options, "-j", jobs, CLUSTER)
+        assert "tables are full: further names are counted together; --limits shows" in done.err
 
 
 def test_columns() -> None:

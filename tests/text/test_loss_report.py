@@ -50,6 +50,10 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
                 ),
             ],
         ),
+        (
+            {"full_tables": 1},
+            ["1 table is full: further names are counted together; --limits shows the limits"],
+        ),
     ],
 )
 def test_the_lines(counts: dict[str, int], lines: list[str]) -> None:

@@ -144,6 +144,23 @@ def test_a_wait_is_no_service() -> None:
     assert samples["kdissect_service_seconds_count", "Heartbeat"] == 1
 
 
+def test_what_clients_waited_includes_waits_and_transfers() -> None:
+    facts = fetch(0)
+    facts.wait_us, facts.service_us = 500_000, None
+    exchange, latency_us = facts.exchange, facts.latency_us
+    assert exchange.request_frame
+    assert exchange.response_frame
+    assert latency_us
+    start_ns, end_ns = (
+        exchange.request_frame.end_ns - 1_000_000_000,
+        exchange.response_frame.start_ns + 2_000_000_000,
+    )
+    exchange.request_frame = exchange.request_frame._replace(size=0, start_ns=start_ns)  # no byte is missing
+    exchange.response_frame = exchange.response_frame._replace(size=0, end_ns=end_ns)
+    samples = scraped(metrics_of(facts))
+    assert samples["kdissect_total_seconds_sum", "Fetch"] == (1_000_000 + latency_us + 2_000_000) / 1e6
+
+
 def test_labels_are_escaped_and_cut() -> None:
     name = 'a "b"\\c\x9b ' + "x" * 1000
     samples = scraped(metrics_of(beat(0, name)))

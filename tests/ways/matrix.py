@@ -55,7 +55,7 @@ class Capture(NamedTuple):
     def name(self) -> str:
         """Where it is, without endings: ``troubles/loss``."""
         directory = self.path.parent.name
-        stem = re.sub(r"\.(pcap|pcapng)(\.gz)?$", "", self.path.name)
+        stem = re.sub(r"\.(pcap|pcapng)(\.gz|\.zst)?$", "", self.path.name)
         return stem if directory == "samples" else f"{directory}/{stem}"
 
     @property
@@ -64,14 +64,15 @@ class Capture(NamedTuple):
         return self.keys is not None or self.name == "tls/kafka-4-front"
 
 
-def _captures() -> Iterator[Capture]:
-    for directory in ("samples", "samples/tls", "samples/troubles", "tests/field"):
+def _captures(*directories: str) -> Iterator[Capture]:
+    for directory in directories:
         for path in sorted((ROOT / directory).glob("*.pcap*")):
             keys = path.parent / f"{path.name.partition('.pcap')[0]}.keys"
             yield Capture(path, keys if keys.exists() else None)
 
 
-CAPTURES = list(_captures())
+CAPTURES = list(_captures("samples", "samples/tls", "samples/troubles", "tests/field"))
+INCIDENTS = list(_captures("tests/cluster"))
 BY_NAME = {capture.name: capture for capture in CAPTURES}
 
 

@@ -1,7 +1,8 @@
 """All ways to run a command show the same: see matrix.py.
 
-By default each command is run in each way once, of a capture in turn, and all captures of what people
-reported are read in each way. With ``KDISSECT_HYPOTHESIS=deep``, it is all captures x commands x ways.
+By default each command is run in each way once, of a capture in turn. All captures of what people reported
+are read in each way. All captures and incidents are summarized with the core, and in two or three processes.
+With ``KDISSECT_HYPOTHESIS=deep``, it is all captures x commands x ways.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from tests.ways.matrix import (
     COMMANDS,
     DIFFERENCES,
     IN_SPARK,
+    INCIDENTS,
     IS_DEEP,
     JSON,
     LINES,
     OF_EXPORT,
     OF_REPORTS,
     PARAMETERS,
+    SUMMARY,
     WAYS,
     Capture,
     Command,
@@ -79,6 +82,12 @@ PAIRS = [
     for way in WAYS
     if any(way.takes(command, each) for each in CAPTURES)
 ]
+SUMMARIES = [
+    (capture, jobs)
+    for place, capture in enumerate([*CAPTURES, *INCIDENTS])
+    for jobs in (2, 3)
+    if IS_DEEP or jobs == 2 + place % 2
+]
 WHOLE = CAPTURES if IS_DEEP else [BY_NAME["quickstart"]]
 
 
@@ -93,6 +102,15 @@ def test_what_was_reported_in_each_way(capture: Capture, way: Way, matrix: Matri
     for command in OF_REPORTS if way.name == "core" else [JSON]:
         if way.takes(command, capture):
             check(matrix, capture, command, way)
+
+
+@pytest.mark.parametrize(("capture", "jobs"), SUMMARIES, ids=str)
+def test_every_summary_is_that_of_python_in_one_process(capture: Capture, jobs: int, matrix: Matrix) -> None:
+    expected = matrix.expected(capture, SUMMARY)
+    for each in (1, jobs):
+        shown = matrix.run(capture, SUMMARY, jobs=each)
+        assert (each, shown.status, shown.err) == (each, expected.status, expected.err)
+        assert shown.out == expected.out
 
 
 @pytest.mark.deep

@@ -157,8 +157,9 @@ def quantiles(expression: str, unit: str) -> dict[str, str]:
     """Minimum, mean, quantiles and maximum of a quantity, which are those of ``stats/quantiles.py``.
 
     Quantiles of a few numbers are exact. For those of many, both engines count each middle of a bucket, and
-    hold a few thousand counts at most.
+    hold a few thousand counts at most. A negative number counts as 0.
     """
+    expression = _not_negative(expression)
     low, high = f"min({expression})", f"max({expression})"
     values = {f"min_{unit}": low, f"mean_{unit}": f"round(avg({expression}), 1)"}
     for name, rank in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
@@ -174,11 +175,16 @@ def quantiles(expression: str, unit: str) -> dict[str, str]:
 _EXACT_ACCURACY = 10_000  # of Spark's percentile_approx, with which it keeps that many numbers at least
 
 
+def _not_negative(expression: str) -> str:
+    """A number; 0 if it is negative. Null stays null, which ``greatest`` would ignore."""
+    return f"({expression}) - least({expression}, 0)"
+
+
 def _middle(expression: str) -> str:
     """The middle of the bucket of a number: ``quantiles.middle_of`` its ``bucket_of``."""
-    number = f"abs({expression})"
-    scale = f"greatest(length(bin({number})) - {1 + BITS}, 0)"
-    return f"shiftright(shiftleft(2 * shiftright({number}, {scale}) + 1, {scale}), 1)"
+    scale = f"greatest(length(bin({expression})) - {1 + BITS}, 0)"
+    first = f"shiftleft(shiftright({expression}, {scale}), {scale})"
+    return f"{first} + shiftright(shiftleft(cast(1 as bigint), {scale}), 1)"
 
 
 def with_buckets(
@@ -187,6 +193,7 @@ def with_buckets(
     """The SQL of ``aggregate``, with a column ``buckets``: of a quantity in the same rows, the middles and
     counts of those that are not empty; null if all are.
     """
+    expression = _not_negative(expression)
     where = f"(select * from {source} where {expression} is not null) as measured"
     counted = aggregate(where, by, window, known, {"middle": _middle(expression), "count": "count(*)"})
     keys = [*(["start"] if window else []), *by]
