@@ -25,6 +25,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
 * ``ConnectionPlan.take``, ``TallyPlan.take``: give counts to the parts of a summary.
+* ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
 """
 

@@ -180,6 +180,10 @@ class TallyPlan(NamedTuple):
         take: takes counts of exchanges that are alike, see ``stats.usual``.
         memory: how to get what connections remember.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
+        interval: returns the length of an interval in nanoseconds; exchanges of different intervals are not
+            alike. 0: they are. Only ever a multiple of what it returned before.
+        by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
+            alike.
     """
 
     common: CommonPlan
@@ -187,6 +191,9 @@ class TallyPlan(NamedTuple):
     take: Callable[[Any, Any], object]
     memory: MemoryPlan
     slowest: int
+    interval: Callable[[], int]
+    by_group: bool
+    by_partition: bool
 
 
 OutputPlan: TypeAlias = LinePlan | RowPlan | TallyPlan

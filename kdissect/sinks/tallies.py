@@ -35,10 +35,6 @@ class ConnectionTotals(Protocol):
 class Counts(Protocol):
     """Counts what is in exchanges."""
 
-    @property
-    def needs_each(self) -> bool:
-        """Whether all exchanges must be fed one by one."""
-
     def core_plan(self, context: PlanContext, log: Any) -> TallyPlan:
         """What the core must know to count exchanges, of which the ``log`` counts the connections."""
 
@@ -75,7 +71,7 @@ class Tallies(Each):
         self._counts = counts
         self._take_exchange = feed or counts.feed
         self._connections = connections
-        if demand.allows_core and demand.has_latency_parts and not counts.needs_each:
+        if demand.allows_core and demand.has_latency_parts:
             self.plan = Plan(partial(counts.core_plan, log=connections), conditions=demand.conditions)
 
     def _count(self, exchange: Exchange) -> None:

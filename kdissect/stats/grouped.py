@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.limits import Limits
+    from kdissect.model import ConnectionInfo
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
 TOPIC, PARTITION = "topic", "partition"
 
@@ -59,21 +61,40 @@ class Grouped(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Count an exchange."""
-        values = {
-            "api": facts.api,
-            "client": facts.client,
-            "broker": facts.broker,
-            "group": facts.kept(facts.group) if "group" in self._by else None,
-            "connection": facts.exchange.connection.name,
-        }
+        group = facts.kept(facts.group) if "group" in self._by else None
+        values = self._values(facts, facts.exchange.connection, group)
         if not self.counts_records:
-            self._loads[tuple(values[name] for name in self._by)].add(facts)
+            self._loads[self._key(values)].add(facts)
             return
         touched = TouchedRows(self._records, facts)
         for each in facts.touched:
-            of_each = {**values, TOPIC: each.topic, PARTITION: each.partition}
-            touched.count(tuple(of_each[name] for name in self._by), each)
+            touched.count(self._key(values, each.topic, each.partition), each)
         touched.close()
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted, all with the same partitions."""
+        values = self._values(usual, usual.connection, usual.group)
+        if not self.counts_records:
+            self._loads[self._key(values)].add_usual(usual)
+            return
+        written: dict[Key, None] = {}
+        for topic, each in usual.volumes():
+            key = self._key(values, topic, each.partition)
+            self._records[key].add_usual(usual, each)
+            if usual.writes is not None:
+                written[key] = None
+        for key in written:
+            self._records[key].produce_service_us.merge(usual.service_us)
+
+    @staticmethod
+    def _values(counted: Facts | Usual, connection: ConnectionInfo, group: str | None) -> dict[str, Any]:
+        """What the columns of exchanges have."""
+        ends = {"api": counted.api, "client": counted.client, "broker": counted.broker}
+        return {**ends, "group": group, "connection": connection.name}
+
+    def _key(self, values: dict[str, Any], topic: str | None = None, partition: int | None = None) -> Key:
+        named = {**values, TOPIC: topic, PARTITION: partition}
+        return tuple(named[name] for name in self._by)
 
     def rows(self, seconds: float) -> list[Any]:
         """``ExchangesByRow``, those with most exchanges first; or ``RecordsByRow``, those with most bytes."""

@@ -14,11 +14,12 @@ from kdissect.stats.sums import Summed, merged, own, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
 SECOND_NS = 1_000_000_000
 SHORTEST_NS = SECOND_NS // 8
@@ -70,6 +71,14 @@ class IntervalLoad(Load):
         if (total_us := exchange.total_us) is not None:
             self.transfer_us += total_us - (facts.latency_us or 0)
 
+    def add_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted."""
+        Load.add_usual(self, usual)
+        self.apis[usual.api] += usual.exchanges
+        self.api_bytes[usual.api] += sum(usual.bytes)
+        self.queued_us += usual.queued_us.total
+        self.transfer_us += usual.transfer_us
+
 
 @summed
 class Intervals(Summed):
@@ -96,8 +105,16 @@ class Intervals(Summed):
         """Count an exchange in the interval of its time."""
         time_ns = facts.exchange.time_ns
         self._at(time_ns).add(facts)
-        for key in self._keys(facts):
+        places = [(each.topic, each.partition) for each in facts.touched]
+        for key in self._keys(facts, facts.exchange.connection.name, places):
             self._at(time_ns, key).add(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted, all in one interval."""
+        time_ns = usual.noted.first_ns
+        self._at(time_ns).add_usual(usual)
+        for key in self._keys(usual, usual.connection.name, usual.partitions):
+            self._at(time_ns, key).add_usual(usual)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended."""
@@ -164,22 +181,24 @@ class Intervals(Summed):
                 load = self._loads.pop((start_ns, key))
                 self._loads[longer_ns, key].merge(load)
 
-    def _keys(self, facts: Facts) -> list[str]:
-        """The rows of ``--by`` that an exchange belongs to."""
-        by, exchange = self._by, facts.exchange
+    def _keys(
+        self, counted: Facts | Usual, connection: str, partitions: Sequence[tuple[str, int]]
+    ) -> list[str]:
+        """The rows of ``--by`` that an exchange belongs to, or exchanges with the same."""
+        by = self._by
         keys: list[str] = []
         if "api" in by:
-            keys.append(facts.api)
+            keys.append(counted.api)
         if "client" in by:
-            keys.append(facts.client)
+            keys.append(counted.client)
         if "broker" in by:
-            keys.append(facts.broker)
-        if "group" in by and facts.group is not None:
-            keys.append(facts.group)
+            keys.append(counted.broker)
+        if "group" in by and counted.group is not None:
+            keys.append(counted.group)
         if "connection" in by:
-            keys.append(exchange.connection.name)
+            keys.append(connection)
         if "topic" in by:
-            keys += dict.fromkeys(each.topic for each in facts.touched)
+            keys += dict.fromkeys(topic for topic, _ in partitions)
         if "partition" in by:
-            keys += dict.fromkeys(f"{each.topic}:{each.partition}" for each in facts.touched)
+            keys += dict.fromkeys(f"{topic}:{partition}" for topic, partition in partitions)
         return keys

@@ -236,7 +236,7 @@ class Aggregator:
             self.settle()
 
     def feed_usual(self, usual: Usual) -> None:
-        """Add exchanges that the core has counted; not ``by_group``."""
+        """Add exchanges that the core has counted."""
         software, version, principal, _ = usual.identity
         key = (
             usual.api,
@@ -247,7 +247,7 @@ class Aggregator:
             version,
             principal,
             ANSWERED,
-            None,
+            usual.group if self._by_group else None,
             True,
             False,
             usual.is_measured,

@@ -131,27 +131,22 @@ class Volume(Summed):
         """Uncompressed by compressed bytes, of the produced batches that were sampled."""
         return self.inflation.compression_ratio
 
-    def add_written(self, written: WrittenPartition) -> None:
+    def add_volume(self, usual: Usual, counted: WrittenPartition | ReadPartition) -> None:
         """Count what the core has counted: no compressed batch of the sample."""
-        size, records = written.size
-        batches = Counter(dict(written.codecs))
-        self.touches += written.noted.number
-        self.codecs += batches
-        self.produced.bytes += size
-        self.produced.records += records
-        self.produced.batches += batches.total()
-
-    def add_read(self, read: ReadPartition, *, is_replicated: bool) -> None:
-        """Count what the core has counted."""
-        size, records = read.size
-        totals = self.replicated if is_replicated else self.fetched
-        codecs = Counter(dict(read.codecs))
-        if not is_replicated:
-            self.fetched_codecs += codecs
-        self.touches += read.touches
+        size, records = counted.size
+        batches = Counter(dict(counted.codecs))
+        self.touches += counted.touches
+        if usual.writes is not None:
+            totals = self.produced
+            self.codecs += batches
+        elif usual.is_replicated:
+            totals = self.replicated
+        else:
+            totals = self.fetched
+            self.fetched_codecs += batches
         totals.bytes += size
         totals.records += records
-        totals.batches += codecs.total()
+        totals.batches += batches.total()
 
 
 @summed
@@ -162,6 +157,15 @@ class TopicRecords(Volume):
     consumers: Distinct = merged(Distinct)
     partitions: Distinct = merged(Distinct)
     produce_service_us: Quantiles = merged(Quantiles)
+
+    def add_usual(self, usual: Usual, counted: WrittenPartition | ReadPartition) -> None:
+        """Count what the core has counted, except service times."""
+        self.add_volume(usual, counted)
+        self.partitions.add(str(counted.partition))
+        if usual.writes is not None:
+            self.producers.add(usual.client)
+        elif not usual.is_replicated:
+            self.consumers.add(usual.client)
 
 
 class TouchedRows:
@@ -240,20 +244,10 @@ class RecordCounts(Summed):
         return other_counts(topics=(self.topics, "touches"), partitions=(self.partitions, "touches"))
 
     def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted; not by partition."""
+        """Count exchanges that the core has counted."""
+        for name, each in usual.volumes():
+            self.topics[name].add_usual(usual, each)
+            if self._by_partition:
+                self.partitions[name, each.partition].add_volume(usual, each)
         for written in usual.writes.topics if usual.writes is not None else ():
-            topic = self.topics[written.topic.name]
-            for each in written.partitions:
-                topic.add_written(each)
-                topic.partitions.add(str(each.partition))
-            topic.producers.add(usual.client)
-            topic.produce_service_us.merge(written.service_us)
-        if (reads := usual.reads) is None:
-            return
-        for read in reads.topics:
-            for fetched in (each for each in read.partitions if each.touches):
-                topic = self.topics[read.topic.name]
-                topic.add_read(fetched, is_replicated=reads.are_replicated)
-                topic.partitions.add(str(fetched.partition))
-                if not reads.are_replicated:
-                    topic.consumers.add(usual.client)
+            self.topics[written.topic.name].produce_service_us.merge(written.service_us)

@@ -122,6 +122,7 @@ class Summarizer(Summed):
     parts: dict[str, Any] = merged_by_name()
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
+    _grouped: tuple[str, ...] = own()
     _sessions: FetchSessions = own()
     _aggregator: Aggregator = own()
     _slowest: int = own()
@@ -151,7 +152,7 @@ class Summarizer(Summed):
         )
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
-        self._by, self._slowest = by, slowest
+        self._by, self._grouped, self._slowest = by, columns, slowest
         self._sessions = FetchSessions(limits)
         feeds = [part.feed_aggregate for part in self.parts.values() if hasattr(part, "feed_aggregate")]
         self._aggregator = Aggregator(limits, [self.traffic.feed_aggregate, *feeds], by_group="group" in by)
@@ -166,23 +167,27 @@ class Summarizer(Summed):
         if len(self._waiting) >= _CHUNK or self._waiting_bytes >= _WAITING_BYTES:
             self._count()
 
-    @property
-    def needs_each(self) -> bool:
-        """Whether all exchanges must be fed one by one."""
-        return bool(self._by) or self.intervals is not None or self.grouped is not None
-
     def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
-        """How the native core can count usual exchanges, unless this ``needs_each``.
+        """How the native core can count usual exchanges.
 
         Args:
             context: see ``tally_plan``.
             log: counts the connections.
         """
-        return tally_plan(context, log, self.feed_usual, self._sessions, slowest=self._slowest)
+        return tally_plan(
+            context,
+            log,
+            self.feed_usual,
+            self._sessions,
+            slowest=self._slowest,
+            interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
+            by=self._by.union(self._grouped),
+        )
 
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted."""
-        for part in (self._aggregator, self.traffic, self.records, *self.parts.values()):
+        others = [part for part in (self.intervals, self.grouped) if part is not None]
+        for part in (self._aggregator, self.traffic, self.records, *others, *self.parts.values()):
             part.feed_usual(usual)
         for topic in usual.topics:
             if topic.id is not None:
@@ -359,8 +364,6 @@ class HealthCounts(Summed):
     sessions: FetchSessions = own()
     _aggregator: Aggregator = own()
 
-    needs_each = False
-
     def __init__(self, limits: Limits) -> None:
         self.findings, self.load = Findings(limits), Load()
         self.sessions = FetchSessions(limits)
@@ -383,7 +386,7 @@ class HealthCounts(Summed):
 
     def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
         """What the core must know to count exchanges."""
-        return tally_plan(context, log, self._feed_usual, self.sessions, slowest=0)
+        return tally_plan(context, log, self._feed_usual, self.sessions)
 
     def settle(self) -> None:
         """Count what waits."""

@@ -25,7 +25,7 @@ from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
 from kdissect.stats.quantiles import Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
     from kdissect.model import ConnectionInfo
@@ -95,6 +95,11 @@ class WrittenPartition(NamedTuple):
     codecs: list[tuple[str, int]]
     ends: Counted
     runs: list[UsualRun]
+
+    @property
+    def touches(self) -> int:
+        """Exchanges with it."""
+        return self.noted.number
 
 
 class WrittenTopic(NamedTuple):
@@ -245,7 +250,9 @@ class Usual(NamedTuple):
         bytes: of requests and responses.
         undetermined: exchanges of which neither service time nor wait is known.
         queued_us: those that are not 0.
-        total_us: those that are known.
+        total_us: those that are known; ``transfer_us``: sum of what is not part of latencies, of the same.
+        group: that the requests name, and ``partitions``: topics and partitions in each exchange, in wire
+            order, if they are kept apart by them.
         writes, reads, beats: those of their API.
         offsets: of other APIs.
     """
@@ -259,6 +266,8 @@ class Usual(NamedTuple):
     broker: str
     identity: tuple[str | None, str | None, str | None, str | None]
     is_measured: bool
+    group: str | None
+    partitions: list[tuple[str, int]]
     exchanges: int
     bytes: tuple[int, int]
     noted: Noted
@@ -267,6 +276,7 @@ class Usual(NamedTuple):
     undetermined: int
     queued_us: Quantiles
     total_us: Quantiles
+    transfer_us: int
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
@@ -277,6 +287,19 @@ class Usual(NamedTuple):
         """All topics."""
         detail: Any = self.writes or self.reads or self.beats
         return [each.topic for each in (self.offsets if detail is None else detail.topics)]
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether a broker fetches."""
+        return self.reads is not None and self.reads.are_replicated
+
+    def volumes(self) -> Iterator[tuple[str, WrittenPartition | ReadPartition]]:
+        """The partitions that were written to or returned, with their topics."""
+        detail: Any = self.writes or self.reads
+        for topic in () if detail is None else detail.topics:
+            for each in topic.partitions:
+                if each.touches:
+                    yield topic.topic.name, each
 
     def id(self, number: int) -> str:
         """As ``Facts.id``, by the number of an exchange."""
@@ -314,9 +337,10 @@ class Usual(NamedTuple):
 
 def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
     """What the core passes to ``TallyPlan.take``."""
-    (connection, api_key, api_version, client_id, identity, is_measured), totals, latencies = counted
+    (connection, api_key, api_version, client_id, identity, is_measured, apart), totals, latencies = counted
+    group, partitions = apart
     exchanges, sizes, noted = totals
-    service_us, wait_us, undetermined, queued_us, total_us = latencies
+    service_us, wait_us, undetermined, queued_us, total_us, transfer_us = latencies
     api = apis.by_key(api_key)
     assert api is not None
     return Usual(
@@ -329,6 +353,8 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         str(connection.broker),
         tuple(identity),
         is_measured,
+        group,
+        partitions,
         exchanges,
         sizes,
         Noted(*noted),
@@ -337,6 +363,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         undetermined,
         Quantiles.of(*queued_us),
         Quantiles.of(*total_us),
+        transfer_us,
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
@@ -399,7 +426,9 @@ def tally_plan(
     take: Callable[[Usual], object],
     sessions: FetchSessions,
     *,
-    slowest: int,
+    slowest: int = 0,
+    interval: Callable[[], int] = int,
+    by: frozenset[str] = frozenset(),
 ) -> TallyPlan:
     """What the core must know to count exchanges.
 
@@ -409,6 +438,8 @@ def tally_plan(
         take: takes the counts.
         sessions: fed the other exchanges.
         slowest: so many exchanges with the longest service times are not counted but passed on.
+        interval: see ``TallyPlan``.
+        by: names of ``traffic.BY``: columns and tables by which counts are needed.
     """
     names, limits, _, splitters = context
 
@@ -433,6 +464,9 @@ def tally_plan(
         take=lambda counted, detail: take(_usual(counted, detail)),
         memory=memory_plan(splitters, sessions),
         slowest=slowest,
+        interval=interval,
+        by_group="group" in by,
+        by_partition=not by.isdisjoint(("topic", "partition")),
     )
 
 

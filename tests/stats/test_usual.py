@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from kdissect import core, pipeline
 from kdissect.cli.main import main
 from kdissect.kafka import apis
 from kdissect.limits import DEFAULT
+from kdissect.stats import intervals
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.summarizer import PARTS, Summarizer
@@ -147,11 +149,52 @@ def test_several_processes(
 
 
 @needs_core
-@pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--topic", "*"]], ids=str)
-def test_what_needs_each_exchange_gets_it(options: list[str], tmp_path: Path, compare: Any) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--interval", "1s"],
+        ["--interval", "100ms", "--by", "topic"],
+        ["--interval", "1s", "--by", "partition"],
+        ["--interval", "1s", "--by", "group"],
+        ["--interval", "1s", "--by", "connection"],
+        ["--by", "topic"],
+        ["--by", "partition"],
+        ["--by", "group"],
+        ["--by", "group,api,broker"],
+        ["--by", "partition,client"],
+    ],
+    ids=" ".join,
+)
+def test_tables_and_intervals_are_counted_too(options: list[str], tmp_path: Path, compare: Any) -> None:
+    path = tmp_path / "usual.pcap"
+    for seed in range(2 * SEEDS):
+        path.write_bytes(pcap(usual_traffic(Random(seed), 80)))
+        assert compare(path, *options) > 40
+
+
+@needs_core
+def test_intervals_become_longer_while_the_core_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out, fed, documents = tmp_path / "usual.pcap", tmp_path / "report.json", [0], []
+    path.write_bytes(pcap(usual_traffic(Random(5), 300)))
+    monkeypatch.setattr(intervals, "MAX_INTERVALS", 8)
+    monkeypatch.setattr(Summarizer, "feed", counting(Summarizer.feed, fed))
+    for is_used in (core.is_used, False):
+        monkeypatch.setattr(core, "is_used", is_used)
+        fed.append(0)
+        assert main(["report", "-j", "1", "--format", "json", "-o", str(out), str(path)]) == 0
+        documents.append(json.loads(out.read_bytes())["summary"])
+    assert documents[0] == documents[1]
+    assert documents[0]["intervals"][0]["seconds"] > 1
+    assert fed[1] < fed[2] - 300
+
+
+@needs_core
+def test_what_needs_each_exchange_gets_it(tmp_path: Path, compare: Any) -> None:
     path = tmp_path / "usual.pcap"
     path.write_bytes(pcap(usual_traffic(Random(1), 60)))
-    assert compare(path, *options) == 0
+    assert compare(path, "--topic", "*") == 0
 
 
 @needs_core

@@ -57,6 +57,11 @@ struct FoundPartition<'b, 'a> {
 }
 
 impl<'b, 'a> Touched<'b, 'a> {
+    /// Topic and partition.
+    pub fn place(&self) -> (String, i64) {
+        (self.topic.clone().into_owned(), self.partition)
+    }
+
     /// The partitions in wire order, the request's first. A partition listed twice in a message is odd.
     pub fn of(
         (of_request, of_response): &(Option<PartitionPlan>, Option<PartitionPlan>),

@@ -290,7 +290,7 @@ names! {
     max_wait_ms min_bytes max_bytes isolation_level
     diverging_epoch snapshot_id preferred_read_replica
     error_code share_session_epoch
-    group_id member_id group_instance_id generation_id_or_member_epoch generation_id
+    groups group_id member_id group_instance_id generation_id_or_member_epoch generation_id
     committed_offset timestamp offset
 }
 

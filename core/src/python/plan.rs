@@ -312,11 +312,15 @@ fn row_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<RowPlan> {
 
 fn tally_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<TallyPlan> {
     takers.tally = Some(get(plan, "take")?);
+    let interval: Function = get(plan, "interval")?;
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
         waiting: waiting(&plan.getattr("log")?, takers)?,
         memory: memory_plan(&plan.getattr("memory")?, takers)?,
         slowest: get(plan, "slowest")?,
+        interval: Box::new(move || Python::attach(|py| interval.ask(py, ()))),
+        by_group: get(plan, "by_group")?,
+        by_partition: get(plan, "by_partition")?,
     })
 }
 

@@ -18,7 +18,15 @@ pub enum Handed {
 /// A group as Python takes it, see kdissect/stats/usual.py: what the exchanges have in common; their counts; and those
 /// of their API.
 pub struct Tally {
-    pub common: (Handle, i16, i16, Option<String>, [Handle; 4], bool),
+    pub common: (
+        Handle,
+        i16,
+        i16,
+        Option<String>,
+        [Handle; 4],
+        bool,
+        (Option<String>, Vec<(String, i64)>),
+    ),
     pub times: (u64, [u64; 2], PythonNoted),
     pub latencies: (
         quantiles::Distribution,
@@ -26,6 +34,7 @@ pub struct Tally {
         u64,
         quantiles::Distribution,
         quantiles::Distribution,
+        i64,
     ),
     pub detail: TallyDetail,
 }

@@ -16,7 +16,7 @@ use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
     add_run, tally, Fetcher, Fields, Lag, Noted, Read, Run, Stamp, Write, PIECE_NS,
 };
-use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
+use crate::kafka::tree::{field, list, Decoded, TopicNames, Value, NO_ID};
 use crate::sinks::connection_log::Counted;
 use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
 use crate::sinks::handed::{
@@ -43,6 +43,8 @@ const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MAX_EXCHANGES: u64 = 1 << 16;
 const MAX_HELD: usize = 8192;
+/// Groups of a connection with which there are enough: each of its exchanges is compared with them.
+const MAX_GROUPS: usize = 256;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
 const PIECES: i64 = 60;
 
@@ -54,6 +56,11 @@ pub struct TallyPlan {
     pub memory: MemoryPlan,
     /// Of so many exchanges with the longest service times Python needs more.
     pub slowest: usize,
+    /// The length of an interval in nanoseconds; exchanges of different intervals are not alike. 0: they are.
+    pub interval: Box<dyn Fn() -> Result<i64, Odd> + Send + Sync>,
+    /// Whether exchanges of different groups of consumers, or with different partitions, are not alike.
+    pub by_group: bool,
+    pub by_partition: bool,
 }
 
 /// Counts exchanges that are alike together.
@@ -74,6 +81,8 @@ pub struct Tallies {
     /// The first and the latest piece of time, and whether a later one has begun.
     pieces: Option<(i64, i64)>,
     is_due: bool,
+    /// None: it must be asked for.
+    interval_ns: Option<i64>,
 }
 
 struct CountedConnection {
@@ -98,6 +107,8 @@ struct Group {
     unknown: u64,
     queued_us: Quantiles,
     total_us: Quantiles,
+    /// What is not part of latencies.
+    transfer_us: i64,
     detail: Detail,
 }
 
@@ -113,6 +124,17 @@ struct TallyKey {
     reader: Fetcher,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
+    apart: Apart,
+}
+
+/// What keeps exchanges apart because tables or intervals are asked for.
+#[derive(PartialEq)]
+struct Apart {
+    /// Start of the interval.
+    start_ns: i64,
+    group: Option<String>,
+    /// In wire order.
+    partitions: Vec<(String, i64)>,
 }
 
 impl TallyKey {
@@ -121,6 +143,7 @@ impl TallyKey {
         parts: &Parts,
         found: &CountedContent<'_, '_>,
         member: Option<Member>,
+        apart: Apart,
     ) -> Self {
         TallyKey {
             api_key: exchange.header.api_key,
@@ -136,6 +159,7 @@ impl TallyKey {
                 _ => Fetcher::default(),
             },
             member,
+            apart,
         }
     }
 }
@@ -268,6 +292,19 @@ impl Tallies {
             added: 0,
             pieces: None,
             is_due: false,
+            interval_ns: None,
+        }
+    }
+
+    /// Start of the interval of a time; 0 without intervals.
+    fn start_ns(&mut self, time_ns: i64) -> Result<i64, Odd> {
+        let length_ns = match self.interval_ns {
+            Some(length_ns) => length_ns,
+            None => *self.interval_ns.insert((self.plan.interval)()?),
+        };
+        match length_ns {
+            0 => Ok(0),
+            _ => time_ns.checked_sub(time_ns.rem_euclid(length_ns)).ok_or(Odd),
         }
     }
 
@@ -284,6 +321,7 @@ impl Sink for Tallies {
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
+        let start_ns = self.start_ns(exchange.request.end_ns)?;
         let plan = &self.plan;
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
@@ -326,7 +364,19 @@ impl Sink for Tallies {
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         let mut group = None;
         if exchange.is_selected {
-            let key = TallyKey::of(exchange, &parts, &found, member(&found, &decoded, &row.counted)?);
+            let member = member(&found, &decoded, &row.counted)?;
+            let apart = Apart {
+                start_ns,
+                group: match plan.by_group {
+                    true => consumers(member.as_ref(), &decoded, &row.counted)?,
+                    false => None,
+                },
+                partitions: match plan.by_partition {
+                    true => touched.iter().map(Touched::place).collect(),
+                    false => Vec::new(),
+                },
+            };
+            let key = TallyKey::of(exchange, &parts, &found, member, apart);
             if let (Rest::Service(us), 1..) = (parts.rest, plan.slowest) {
                 let is_slow = self.slowest.len() < plan.slowest
                     || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
@@ -340,6 +390,7 @@ impl Sink for Tallies {
             }
             let (place, is_new) = connection.group(key, exchange, &found);
             self.held += usize::from(is_new);
+            self.is_due |= connection.groups.len() >= MAX_GROUPS;
             if !connection
                 .groups
                 .get(place)
@@ -389,6 +440,7 @@ impl Sink for Tallies {
             self.exchanges = 0;
             self.held = 0;
             self.is_due = false;
+            self.interval_ns = None;
         }
         for connection in std::mem::take(&mut self.left) {
             self.held = self.held.saturating_sub(connection.held);
@@ -508,6 +560,24 @@ fn member(
     )))
 }
 
+/// The first group that a request names, as `content.group_id` of kdissect/exchanges has it.
+fn consumers(member: Option<&Member>, decoded: &Decoded<'_>, fields: &Fields) -> Result<Option<String>, Odd> {
+    if let Some((group, ..)) = member {
+        return Ok(Some(group.clone()));
+    }
+    let request = &decoded.request;
+    let requests = std::iter::once(request).chain(list(request.get(fields.groups))?);
+    for body in requests {
+        match body.get(fields.group_id) {
+            Some(Value::Text(group)) if group.len() > NAME_BYTES => return Err(Odd),
+            Some(Value::Text(group)) if !group.is_empty() => return Ok(Some((*group).to_owned())),
+            Some(Value::Text(_) | Value::Null) | None => (),
+            Some(_) => return Err(Odd),
+        }
+    }
+    Ok(None)
+}
+
 impl CountedConnection {
     fn new(plan: &TallyPlan, exchange: &Answered<'_>, info: &Handle) -> Result<Self, Odd> {
         Ok(CountedConnection {
@@ -526,7 +596,7 @@ impl CountedConnection {
         found: &CountedContent<'_, '_>,
     ) -> (usize, bool) {
         let is_known = |group: &Group| group.is_of(&key, exchange);
-        if let Some(place) = self.groups.iter().position(is_known) {
+        if let Some(place) = self.groups.iter().rposition(is_known) {
             return (place, false);
         }
         let identity = exchange.known.identity().clone();
@@ -576,6 +646,7 @@ impl Group {
             unknown: 0,
             queued_us: Quantiles::default(),
             total_us: Quantiles::default(),
+            transfer_us: 0,
             detail: match found {
                 CountedContent::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
                 CountedContent::Fetch(_) => Detail::Reads(Reads::default()),
@@ -637,6 +708,7 @@ impl Group {
         }
         if let Some(total_us) = exchange.total_us() {
             self.total_us.add(total_us);
+            self.transfer_us += total_us - exchange.latency_ns().map_or(0, |ns| ns.div_euclid(1000));
         }
         let mut more = 0;
         match (&mut self.detail, found) {
@@ -763,10 +835,19 @@ impl Group {
             acks,
             reader,
             member,
+            apart,
         } = self.key;
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
         Tally {
-            common: (info, api_key, api_version, client_id, self.identity, is_measured),
+            common: (
+                info,
+                api_key,
+                api_version,
+                client_id,
+                self.identity,
+                is_measured,
+                (apart.group, apart.partitions),
+            ),
             times: (self.exchanges, self.bytes, python_noted(self.noted)),
             latencies: (
                 self.service_us.counted(),
@@ -774,6 +855,7 @@ impl Group {
                 self.unknown,
                 self.queued_us.counted(),
                 self.total_us.counted(),
+                self.transfer_us,
             ),
             detail: match self.detail {
                 Detail::Writes(topics, producers) => {

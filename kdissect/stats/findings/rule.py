@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
@@ -45,11 +44,12 @@ WORST_FIRST = (ERROR, WARNING, NOTE)
 
 
 def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    return nsmallest(_EXAMPLES, {*one, *other})
+    return sorted({*one, *other})[:_EXAMPLES]
 
 
 def _few(one: set[tuple[str, str]], other: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    return set(nsmallest(MAX_ENDS, one | other))
+    ends = one | other
+    return ends if len(ends) <= MAX_ENDS else set(sorted(ends)[:MAX_ENDS])
 
 
 @summed
