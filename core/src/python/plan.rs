@@ -102,7 +102,7 @@ impl Takers {
                     counted.interface,
                     counted.identity,
                     counted.client_id,
-                    counted.exchanges,
+                    (counted.exchanges, counted.served),
                     counted.is_selected,
                     counted.bytes,
                     times,
@@ -132,6 +132,7 @@ impl Takers {
                         give_to(py, &self.tally, (counted, (member, last, completed_ns, topics)))
                     }
                     TallyDetail::Offsets(topics) => give_to(py, &self.tally, (counted, (topics,))),
+                    TallyDetail::Versions(apis, completed) => give_to(py, &self.tally, (counted, (apis, completed))),
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::exchanges::connection::API_VERSIONS;
 use crate::sinks::facts::{Answered, Handle};
 use crate::Odd;
 
@@ -21,6 +22,8 @@ pub struct Counted {
     pub client_id: Option<String>,
     pub first_ns: i64,
     pub exchanges: u64,
+    /// Those of them that are no handshake; see `HANDSHAKE_APIS` of kdissect/stats/connection_log.py.
+    pub served: u64,
     pub is_selected: bool,
     /// Of requests and responses.
     pub bytes: [u64; 2],
@@ -79,6 +82,7 @@ impl Counted {
             client_id: None,
             first_ns: exchange.request.start_ns,
             exchanges: 0,
+            served: 0,
             is_selected: false,
             bytes: [0, 0],
             place: 0,
@@ -106,11 +110,12 @@ impl Counted {
                 *known = new.clone();
             }
         }
+        let api_key = exchange.header.api_key;
         self.exchanges += 1;
+        self.served += u64::from(api_key != API_VERSIONS); // the core leaves the others to Python
         self.is_selected |= exchange.is_selected;
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.last_ns = response.end_ns;
-        let api_key = exchange.header.api_key;
         if waiting.contains(&api_key) {
             if !self.waited.contains(&api_key) {
                 self.waited.push(api_key);

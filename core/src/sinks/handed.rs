@@ -50,6 +50,8 @@ pub enum TallyDetail {
         Vec<(PythonTopic, Vec<PythonCommitted>)>,
     ),
     Offsets(Vec<(PythonTopic, Vec<PythonReported>)>),
+    /// Key of an API, the first version, the last; and when.
+    Versions(Vec<(i64, i64, i64)>, Stamp),
 }
 
 /// Group, member, instance, and generation.

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use crate::exchanges::connection::NAME_BYTES;
+use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
 use crate::exchanges::fetch_sessions::{Position, Sessions, Step};
 use crate::exchanges::latency::{Parts, Rest};
@@ -170,6 +170,14 @@ enum Detail {
     Alive(Alive),
     Commits(Alive, ByTopic<(), Committed>),
     Offsets(ByTopic<(), Reported>),
+    Versions(ReportedVersions),
+}
+
+/// The versions that the last response says its broker supports: key of an API, the first, the last; and when.
+#[derive(Default)]
+struct ReportedVersions {
+    apis: Vec<(i64, i64, i64)>,
+    completed: Stamp,
 }
 
 /// Offsets that a group has committed, or without a group, the end of the partition.
@@ -259,6 +267,7 @@ enum CountedContent<'b, 'a> {
     Heartbeat,
     Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
     Offsets(Vec<(&'b Touched<'b, 'a>, Option<Offset<'b>>)>),
+    Versions(Vec<(i64, i64, i64)>),
 }
 
 /// An offset that is reported, and the group that has committed it; None: it is the end of the partition.
@@ -528,6 +537,17 @@ fn found<'b, 'a>(
             });
             CountedContent::Offsets(offsets.collect::<Result<_, Odd>>()?)
         }
+        API_VERSIONS => {
+            if request.get(fields.cluster_id).is_some_and(Value::is_true) {
+                return Err(Odd); // Python learns the cluster
+            }
+            let apis = list(decoded.response.get(fields.api_keys))?.iter().map(|each| {
+                let names = [fields.api_key, fields.min_version, fields.max_version];
+                let [key, first, last] = names.map(|name| field(Some(each), name));
+                Ok((key?.ok_or(Odd)?, first?.ok_or(Odd)?, last?.ok_or(Odd)?))
+            });
+            CountedContent::Versions(apis.collect::<Result<_, Odd>>()?)
+        }
         _ => CountedContent::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })
 }
@@ -653,6 +673,7 @@ impl Group {
                 CountedContent::Heartbeat => Detail::Alive(Alive::default()),
                 CountedContent::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
                 CountedContent::Offsets(_) => Detail::Offsets(BTreeMap::new()),
+                CountedContent::Versions(_) => Detail::Versions(ReportedVersions::default()),
             },
         }
     }
@@ -677,7 +698,8 @@ impl Group {
             (Detail::Offsets(topics), CountedContent::Offsets(offsets)) => {
                 fit(topics, offsets.iter().map(|(each, _)| *each))
             }
-            (Detail::Alive(_), CountedContent::Heartbeat) => true,
+            (Detail::Alive(_), CountedContent::Heartbeat)
+            | (Detail::Versions(_), CountedContent::Versions(_)) => true,
             _ => false,
         }
     }
@@ -786,6 +808,15 @@ impl Group {
                     sessions.keep(&fetch.session, session);
                 }
             }
+            (Detail::Versions(reported), CountedContent::Versions(apis)) => {
+                let completed = (completed_ns, exchange.number);
+                if completed >= reported.completed {
+                    *reported = ReportedVersions {
+                        apis: apis.clone(),
+                        completed,
+                    };
+                }
+            }
             (Detail::Alive(alive), CountedContent::Heartbeat) => alive.see(stamp, completed_ns),
             (Detail::Commits(alive, topics), CountedContent::Commit(commits)) => {
                 alive.see(stamp, completed_ns);
@@ -884,6 +915,7 @@ impl Group {
                 Detail::Offsets(topics) => {
                     TallyDetail::Offsets(topics.into_iter().map(reported_topic).collect())
                 }
+                Detail::Versions(reported) => TallyDetail::Versions(reported.apis, reported.completed),
             },
         }
     }
