@@ -193,6 +193,12 @@ class Limits:
             "are dropped and counted as part of the gap."
         ),
     )
+    recognition_bytes: int = _bound(
+        512 * KIB,
+        "finding message boundaries",
+        "Bytes of a connection, and 256 for each packet, that are searched for Kafka. After that, the search "
+        "pauses until a packet begins like a message: most that are not Kafka by then never will be.",
+    )
     search_bytes: int = _bound(
         1 * MIB,
         "finding message boundaries",

@@ -600,6 +600,7 @@ class Dissection:
             decryption=lambda: self._decryption,
             is_needed=self._is_needed,
             cluster_of=self._cluster_of,
+            refuses=lambda end: end.port not in self._kafka_ports and end not in self._listeners,
         )
         self._lending = lending
         if self._finishing is not None and self._finishing.ordering is not None:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.other_protocols import FORMS, PROTOCOLS, make
 from kdissect import core, pipeline
 from kdissect.capture.reader import open_capture
 from kdissect.cli.main import main
 from kdissect.errors import CaptureError
 from kdissect.exchanges import lending
+from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Exchange, PacketBlock
 from kdissect.net.analysis import TcpAnalysis
@@ -45,9 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.exchanges.lending import ConnectionState
-    from kdissect.model import Closed, Segment
+    from kdissect.model import Closed, Data, Gap, Segment
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
 
@@ -388,6 +389,53 @@ def test_ports(port: int, compare: Any, tmp_path: Path) -> None:
     assert completed[2]
     assert (completed[2] < completed[0]) == (port != 9092)
     assert not compare(blocks, ports=[1])
+
+
+def slow(traffic: str, path: Path, packets: int) -> Timed:
+    """Traffic of another protocol, slow enough for connections to begin before it ends."""
+    make(traffic, path, packets)
+    return [
+        (50 * time_ns, data) for time_ns, data in ((each_ns % 10**9, data) for each_ns, data in timed(path))
+    ]
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_other_protocols(form: str, compare: Any, tmp_path: Path, *, is_observed: bool) -> None:
+    """Refused at once or later, and where the search pauses and goes on: whole and damaged."""
+    path, limits = tmp_path / "other", Limits(recognition_bytes=6_000)
+    for protocol in PROTOCOLS:
+        packets = slow(f"{protocol}:small:{form}", path, 300)
+        for each in (packets, damaged(packets, Random(f"{protocol} {form}"))):
+            compare(blocks_of(pcap(each), tmp_path), is_observed=is_observed, limits=limits)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("protocol", ["http", "postgres"])
+def test_the_core_keeps_what_is_not_kafka(
+    protocol: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "other"
+    packets = slow(f"{protocol}:small:{form}", path, 2000)
+    path.write_bytes(pcap(packets))
+    fed = 0
+    plain = KafkaConnection.feed
+
+    def feed(kafka: KafkaConnection, side: int, item: Data | Gap) -> list[Exchange]:
+        nonlocal fed
+        fed += 1
+        return plain(kafka, side, item)
+
+    monkeypatch.setattr(KafkaConnection, "feed", feed)
+    assert not main(["read", "-j", "1", "--limits", "recognition_bytes=6KiB", str(path)])
+    assert fed < len(packets) / 4
+
+
+@pytest.mark.parametrize("is_kafka", [False, True])
+def test_a_known_listener_may_speak_anything(compare: Any, tmp_path: Path, *, is_kafka: bool) -> None:
+    talk = Talk().handshake().client_sends(b"GET / HTTP/1.1\r\n\r\n").broker_sends(b"SSH-2.0-x\r\n").finish()
+    blocks = blocks_of(pcap([(each.time_ns, each.data) for each in talk.packets]), tmp_path)
+    compare(blocks, is_observed=True, kafka_ports=[9092] if is_kafka else [])
 
 
 @pytest.mark.parametrize("is_answered", [False, True])

@@ -27,9 +27,12 @@ from kdissect.kafka.framing import SIZE_BYTES, Framing
 from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
 from kdissect.kafka.other_protocols import begins_with_token, other_protocol, sasl_mechanism, tls_alert
 from kdissect.kafka.recognition import (
+    NOT_KAFKA,
     AnsweredRequest,
     begins_with_response,
     can_be_request,
+    can_begin_request,
+    can_begin_response,
     first_response_before,
     is_first_frame,
     is_first_request,
@@ -423,6 +426,9 @@ _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start o
 _NO_VERSION = b"\0 "  # no API has so many versions: where one stands, tokens have a character
 _MAX_BEFORE_TOKEN = 4  # requests: ApiVersions, perhaps in several versions
 _GAP_COUNTS = {"lost": "kafka_gaps", "undelivered": "kafka_undelivered_gaps"}  # the snaplen makes no gaps
+REQUEST_HEAD, RESPONSE_HEAD = 1, 2
+_BEGINNING_BYTES = 64 * 1024  # bytes of a stream by which its first request is recognized
+_AGAIN = 8  # a search that goes on has this part of the work of the first one
 _ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
 
 
@@ -442,6 +448,29 @@ class KafkaState(NamedTuple):
     is_answered: bool
     pairing: PairingState
     partial: tuple[PartialFrame, PartialFrame]
+
+
+class UnreadState(NamedTuple):
+    """A connection whose bytes are not read, as it goes to the native core and comes back: it is not Kafka,
+    or the search for Kafka in it has paused.
+
+    Attributes:
+        last_ns, seen, unread_bytes: as in ``KafkaConnection``.
+        heads: by side, of which messages the head is looked for, see ``KafkaConnection.heads``.
+        pause_bytes: unread bytes until which no head is looked for.
+        skipped: by side, bytes that came in the core.
+        protocol: if the core has opened it.
+        info: as in ``KafkaState``, if its end is reported.
+    """
+
+    last_ns: int
+    seen: tuple[bool, bool]
+    unread_bytes: int
+    heads: tuple[int, int]
+    pause_bytes: int
+    skipped: tuple[int, int] = (0, 0)
+    protocol: str | None = None
+    info: ConnectionInfo | None = None
 
 
 class KafkaConnection:
@@ -466,10 +495,35 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_alert", "_answered", "_broker_side", "_client", "_cluster_of", "_completed_before", "_connection",
-        "_counts", "_framings", "_gaps", "_hellos", "_identity", "_item_ns", "_limits", "_listener_side",
-        "_losses", "_pairing", "_pending_anomalies", "_refused", "_seen", "_tls",
-        "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
+        "_alert",
+        "_answered",
+        "_broker_side",
+        "_client",
+        "_cluster_of",
+        "_completed_before",
+        "_connection",
+        "_counts",
+        "_framings",
+        "_gaps",
+        "_hellos",
+        "_identity",
+        "_is_paused",
+        "_item_ns",
+        "_limits",
+        "_listener_side",
+        "_losses",
+        "_pairing",
+        "_pause_bytes",
+        "_pending_anomalies",
+        "_refused",
+        "_seen",
+        "_tls",
+        "_work",
+        "last_ns",
+        "protocol",
+        "resyncs",
+        "skipped_bytes",
+        "unread_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -494,6 +548,9 @@ class KafkaConnection:
         self._hellos: Hellos | None = None
         self._seen = [False, False]
         self._refused = False
+        self._is_paused = False  # whether the search has paused, until something looks like a head
+        self._pause_bytes = 0
+        self._work = limits.recognition_bytes  # of the searches, after which they pause
         self._framings: tuple[Framing, ...] = tuple(
             Framing(limits, partial(self._locate, side), at_start=connection.from_start[side])
             for side in (0, 1)
@@ -533,10 +590,18 @@ class KafkaConnection:
         if isinstance(item, Gap):
             self._count(item)
         else:
+            if self._is_paused and self.unread_bytes >= self._pause_bytes:
+                self._look_at_head(side, item.payload)
             self.unread_bytes += len(item.payload)
         if self.protocol is not None:
             if self._hellos is not None:
                 self._read_hello(side, item)
+            return []
+        if self._is_paused:
+            is_gap = isinstance(item, Gap)
+            self._search(side).pass_over(
+                item.length if isinstance(item, Gap) else len(item.payload), missing=is_gap
+            )
             return []
         frames: list[list[Frame | Lost]] = [[], []]
         frames[side] = self._framings[side].feed(item)
@@ -544,8 +609,53 @@ class KafkaConnection:
             1 - side
         ].retry()  # bytes of one side help to recognize the other side
         if self._refused:
-            self._refuse("not Kafka")
+            self._refuse(NOT_KAFKA)
+        elif self._client is None and self._searched > self._work:
+            self._pause()
         return self._process_both(frames)
+
+    def _search(self, side: int) -> Search:
+        """The search of a side that is not recognized."""
+        search = self._framings[side].search
+        assert search is not None
+        return search
+
+    @property
+    def _searched(self) -> int:
+        return self._search(0).work + self._search(1).work
+
+    def _pause(self) -> None:
+        """Pause the search for Kafka, unless the beginning of the connection still decides."""
+        initiator = self._connection.initiator
+        run = None if initiator is None else self._search(initiator).first_run
+        if run is not None and len(run.data) < _BEGINNING_BYTES:
+            return
+        for side in (0, 1):
+            search = self._search(side)
+            search.drop_oldest(search.held)
+        self._answered = None
+        self._is_paused = True
+
+    def _look_at_head(self, side: int, payload: bytes) -> None:
+        """Go on with the search if a payload may begin with the head of a message: then not again before as
+        many bytes have come as until now.
+        """
+        heads = self.heads(side)
+        if (heads & REQUEST_HEAD and can_begin_request(payload)) or (
+            heads & RESPONSE_HEAD and can_begin_response(payload)
+        ):
+            self._is_paused = False
+            self._pause_bytes = 2 * self.unread_bytes
+            self._work = self._searched + self._limits.recognition_bytes // _AGAIN
+
+    def heads(self, side: int) -> int:
+        """Of which messages from a side the head is looked for while the search has paused: as far as it can
+        be the client, or the broker of a client of which no bytes were captured.
+        """
+        initiator = self._connection.initiator
+        may_request = initiator in (None, side)
+        may_respond = initiator != side and not self._seen[1 - side]
+        return REQUEST_HEAD * may_request | RESPONSE_HEAD * may_respond
 
     def retransmitted(self, side: int, item: Retransmitted) -> None:
         """Note the outstanding requests that the broker cannot have read before these bytes."""
@@ -562,7 +672,7 @@ class KafkaConnection:
         """End the connection: outstanding requests become unanswered."""
         out = self._process_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
-            self._refuse("not Kafka")
+            self._refuse(NOT_KAFKA)
         for side in (1, 0) if self._client == 1 else (0, 1):  # requests first
             if self._alert is None or side == self._client:
                 out += self._end_stream(side, end)
@@ -660,6 +770,28 @@ class KafkaConnection:
         if one is None or two is None or (pairing := self._pairing.lend(now_ns)) is None:
             return None
         return KafkaState(self._pairing.info, self.last_ns, all(self._seen), pairing, (one, two))
+
+    def lend_unread(self) -> UnreadState | None:
+        """The state of a connection whose bytes are not read, for the native core to continue; else None."""
+        is_refused = self.protocol is not None
+        if self._client is not None or not (is_refused or self._is_paused):
+            return None
+        if (hellos := self._hellos) is not None and any(
+            self._seen[side] and hellos.needs(side) for side in (0, 1)
+        ):
+            return None
+        heads = (0, 0) if is_refused else (self.heads(0), self.heads(1))
+        return UnreadState(self.last_ns, self.seen, self.unread_bytes, heads, self._pause_bytes)
+
+    def restore_unread(self, state: UnreadState) -> None:
+        """Continue from the state that the native core has reached."""
+        self.last_ns = self._item_ns = state.last_ns
+        self.unread_bytes = state.unread_bytes
+        if state.protocol is not None:
+            self._refuse(state.protocol)
+            self._seen = list(state.seen)
+        for side in (0, 1) if self.protocol is None else ():
+            self._search(side).pass_over(state.skipped[side])
 
     def resume(self, client: int, state: KafkaState) -> None:
         """Continue a connection that the native core has recognized by its first request."""

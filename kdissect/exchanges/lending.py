@@ -35,7 +35,7 @@ from kdissect.kafka.headers import (
 )
 from kdissect.kafka.layout import layout, split
 from kdissect.kafka.other_protocols import SMALLEST_OTHER_SIZE
-from kdissect.kafka.recognition import begins_with_request
+from kdissect.kafka.recognition import begins_with_request, is_known, refused_as
 from kdissect.kafka.vendors import is_vendor_key
 from kdissect.model import (
     ANSWERED,
@@ -56,7 +56,7 @@ from kdissect.net.tcp import endpoints, reversed_ends
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kdissect.exchanges.kafka_connection import KafkaConnection, KafkaState, MemoryBudget
+    from kdissect.exchanges.kafka_connection import KafkaConnection, KafkaState, MemoryBudget, UnreadState
     from kdissect.exchanges.ordering import Ordering
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, Segment
@@ -119,6 +119,7 @@ class ConnectionState(NamedTuple):
         records: of client and broker; None without TLS.
         taken: how many segments the core has taken.
         latest: order of its last exchange in the core's queue; None if there is none.
+        unread: instead of ``kafka``, of a connection whose bytes are not read.
     """
 
     ordinal: int
@@ -128,6 +129,7 @@ class ConnectionState(NamedTuple):
     records: tuple[RecordState, RecordState] | None = None
     taken: int = 0
     latest: tuple[int, int] | None = None
+    unread: UnreadState | None = None
 
 
 class _Callbacks(NamedTuple):
@@ -138,6 +140,8 @@ class _Callbacks(NamedTuple):
         introduction: from a request to whether a connection that begins with it is recognized at once; and if
             it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
+        is_known: whether requests of an API and version are known.
+        refused: see ``refused_as``; the third argument are the ends of the segment.
         shard: number of the shard of connections to take, and of shards; None: there is only one.
         is_needed: see ``Lending``.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
@@ -147,6 +151,8 @@ class _Callbacks(NamedTuple):
     usual: Callable[[int, int], tuple[str | None, bool, int] | None]
     introduction: Callable[[bytes], tuple[bool, str | None, str | None]]
     may_open: Callable[[bytes], bool]
+    is_known: Callable[[int, int], bool]
+    refused: Callable[[bytes, bool, bytes], str | None]
     shard: tuple[int, int] | None
     is_needed: Callable[[int, int], bool] | None
     info: Callable[[bytes, int, int], ConnectionInfo]
@@ -171,6 +177,7 @@ class Lending:
         is_needed: if given, exchanges of APIs and versions for which it is false are skipped, and of
             connections that end in the core, only the first to each broker is closed.
         cluster_of: returns the cluster of a broker, if it is known.
+        refuses: whether the first bytes of a connection to this end may show that it is not Kafka.
 
     Attributes:
         waiting_since_ns: see ``net.connection.Lender``.
@@ -189,6 +196,7 @@ class Lending:
         decryption: Callable[[], Decryption | None] = lambda: None,
         is_needed: Callable[[int, int], bool] | None = None,
         cluster_of: Callable[[Endpoint], str | None] = lambda _: None,
+        refuses: Callable[[Endpoint], bool] = lambda _: True,
     ) -> None:
         assert core.is_used
         self._connections = connections
@@ -210,10 +218,18 @@ class Lending:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
+        def refused(payload: bytes, begins: bool, ends: bytes) -> str | None:
+            server = endpoints(ends)[begins]
+            return (
+                refused_as(payload, limits, begins=begins) if refuses(server) and not decryption() else None
+            )
+
         callbacks = _Callbacks(
             _usual,
             introduction,
             may_open,
+            is_known,
+            refused,
             connections.shard,
             is_needed,
             partial(_info, connections.ids, cluster_of),
@@ -395,7 +411,7 @@ class Lending:
             EndedThere(
                 state.ordinal,
                 state.tcp.ended,
-                None if state.kafka is None else self._closed(state),
+                None if state.kafka is None and state.unread is None else self._closed(state),
                 state.tcp.segments[0].time_ns if state.duplex is None else None,
             )
             for state in states
@@ -403,9 +419,11 @@ class Lending:
 
     def _closed(self, state: ConnectionState) -> Event:
         """The end of a connection in the core; its objects get the state that it has reached."""
-        assert state.kafka is not None
-        tcp, info = state.tcp, state.kafka.info
+        tcp, last = state.tcp, state.kafka or state.unread
+        assert last is not None
+        info = last.info
         if state.duplex is None:
+            assert info is not None
             _, packet, time_ns, interface, *_ = tcp.segments[0]
             known = (
                 info.id,
@@ -423,9 +441,10 @@ class Lending:
                 stream.seen = True
             kafka = self._kafka[connection] = self._open_kafka(connection)
             assert kafka is not None
-            kafka.resume(0, state.kafka)
+            _resume(kafka, state)
         else:
             assert state.duplex.connection is not None
+            assert state.kafka is not None
             connection = state.duplex.connection
             known_kafka = self._kafka[connection]
             assert known_kafka is not None
@@ -472,8 +491,11 @@ class Lending:
         duplex, connection = flow.duplex, flow.duplex.connection
         one, two = duplex.streams
         both = duplex.ends, reversed_ends(duplex.ends)
+        unread = None
+        if connection in self._kafka and (known := self._kafka[connection]) is not None:
+            unread = known.lend_unread()
         if (
-            not duplex.plain
+            not (duplex.plain or (unread is not None and duplex.is_one_way))
             or connection not in self._kafka
             or one.fin is not None
             or two.fin is not None
@@ -482,11 +504,9 @@ class Lending:
             return
         assert connection is not None
         kafka = self._kafka[connection]
-        decryption = self._decryption() if kafka is not None and kafka.is_decrypted else None
-        if (
-            kafka is None
-            or kafka.protocol not in (None, "Kafka")
-            or (decryption is not None and not decryption.is_lendable(connection))
+        decryption = self._decryption()
+        if kafka is None or (
+            decryption is not None and kafka.is_decrypted and not decryption.is_lendable(connection)
         ):
             for each in both:
                 self._core.ignore(each)
@@ -496,37 +516,59 @@ class Lending:
             self._missing[duplex] = missed, left - 1
             if left > 0:
                 return
-        if kafka.client is None or self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
+        if self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
+            return
+        if unread is not None:
+            if decryption is None or decryption.is_bypassed(connection):
+                self._lend_state(duplex, 0, None, unread=unread)
+            return
+        if kafka.client is None:
             return
         if self._finishing is not None and self._finishing.ordering is not None:
             latest = self._finishing.ordering.latest(connection.key)
             if latest is not None and latest[0] >= duplex.now_ns:
                 return
+        if decryption is not None and not kafka.is_decrypted:
+            decryption = None
         records = None if decryption is None else decryption.lend(connection)
         if decryption is not None and records is None:
             return
         lent = kafka.lend(duplex.now_ns)
         if lent is None:
             return
-        may_end = (
-            decryption is None
-            and lent.pairing.last_id is not None
-            and None not in (one.first, two.first)
-            and not self._connections.were_used(duplex.ends)
-        )
-        client, broker = (
-            StreamState(stream.first if may_end else None, stream.next, stream.acknowledged)
-            for stream in ((one, two) if kafka.client == 0 else (two, one))
-        )
-        analysis = None if duplex.tcp is None else duplex.tcp.state
-        tcp = TcpState(kafka.client, both[kafka.client], (client, broker), duplex.now_ns, analysis)
         if records is not None and kafka.client == 1:
             records = records[1], records[0]
-        if not self._core.lend(ConnectionState(duplex.ordinal, duplex, tcp, lent, records)):
+        if self._lend_state(duplex, kafka.client, lent, records):
+            self._memory.forget(kafka)
+        else:
             kafka.restore(lent)
-            self._is_broken = True
-            return
-        self._memory.forget(kafka)
+
+    def _lend_state(
+        self,
+        duplex: Duplex,
+        client: int,
+        kafka: KafkaState | None,
+        records: tuple[RecordState, RecordState] | None = None,
+        unread: UnreadState | None = None,
+    ) -> bool:
+        """Lend a connection in this state. Returns whether that succeeded: not if there was a panic."""
+        may_end = (
+            kafka is not None
+            and records is None
+            and kafka.pairing.last_id is not None
+            and all(stream.first is not None for stream in duplex.streams)
+            and not self._connections.were_used(duplex.ends)
+        )
+        first, second = (
+            StreamState(stream.first if may_end else None, stream.next, stream.acknowledged, seen=stream.seen)
+            for stream in (duplex.streams if client == 0 else reversed(duplex.streams))
+        )
+        ends = duplex.ends if client == 0 else reversed_ends(duplex.ends)
+        analysis = None if duplex.tcp is None else duplex.tcp.state
+        tcp = TcpState(client, ends, (first, second), duplex.now_ns, analysis)
+        is_lent = self._core.lend(ConnectionState(duplex.ordinal, duplex, tcp, kafka, records, unread=unread))
+        self._is_broken = self._is_broken or not is_lent
+        return is_lent
 
     def recall_all(self) -> None:
         """See ``net.connection.Lender``."""
@@ -553,7 +595,7 @@ class Lending:
         for exchange in () if state.kafka is None else state.kafka.pairing.waiting:
             _decode_produce(exchange)
         duplex = self._connections.resume(ordinal, state.tcp, state.duplex)
-        if state.kafka is None or duplex.is_finished:
+        if (state.kafka is None and state.unread is None) or duplex.is_finished:
             if duplex.connection is not None:
                 self._kafka.pop(duplex.connection, None)
             return duplex
@@ -561,22 +603,37 @@ class Lending:
         if state.duplex is None:
             kafka = self._kafka[duplex.connection] = self._open_kafka(duplex.connection)
             assert kafka is not None
-            kafka.resume(0, state.kafka)
+            _resume(kafka, state)
         else:
             kafka = self._kafka[duplex.connection]
             assert kafka is not None
-            kafka.restore(state.kafka)
+            if state.unread is not None:
+                kafka.restore_unread(state.unread)
+            elif state.kafka is not None:
+                kafka.restore(state.kafka)
         if state.records is not None and (decryption := self._decryption()) is not None:
             sides = state.tcp.client, 1 - state.tcp.client
             for side, records in zip(sides, state.records, strict=True):
                 decryption.restore(duplex.connection, side, records)
         self._memory.note(kafka)
-        if state.taken < _BRIEF:
+        self._note_missing(duplex, state.taken)
+        return duplex
+
+    def _note_missing(self, duplex: Duplex, taken: int) -> None:
+        """A connection was recalled after so many packets."""
+        if taken < _BRIEF:
             missed = min(_MAX_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
             self._missing[duplex] = missed, missed
         else:
             self._missing.pop(duplex, None)
-        return duplex
+
+
+def _resume(kafka: KafkaConnection, state: ConnectionState) -> None:
+    """Continue a connection that the core has opened."""
+    if state.unread is not None:
+        kafka.restore_unread(state.unread)
+    elif state.kafka is not None:
+        kafka.resume(0, state.kafka)
 
 
 def _clamped(time_ns: int) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +28,7 @@ from kdissect.kafka.bodies import (
     trailing_bytes,
 )
 from kdissect.kafka.headers import API_VERSIONS, HEADER_BEGINS_BYTES, MAX_API_KEY, read_request_header
-from kdissect.kafka.other_protocols import other_protocol
+from kdissect.kafka.other_protocols import begins_with_token, other_protocol
 from kdissect.kafka.resync import Search
 from kdissect.model import Data, Interface
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     ApiOf = Callable[[int], tuple[int, int] | None]
     """correlation ID -> API key and version of an outstanding request."""
+
+NOT_KAFKA = "not Kafka"
 
 _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
@@ -62,6 +64,7 @@ _FIRST_REQUEST = re.compile(
     rb"(?!\x00\x00\x00[\x00-\x07])[\x00-\x07][\s\S]{3}[\x00-\x03][\s\S]\x00[\x00-\x7f]"
 )
 _LARGEST_FIRST_BYTE = 0x07
+_LARGEST_SIZE = (_LARGEST_FIRST_BYTE + 1 << 24) - 1
 _ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame that must suffice to decide
 _PREFIX = 4096  # bytes of an incomplete frame that are decoded
 _LONGEST_HEADER = 600  # bytes of a header with a client ID of ordinary length
@@ -77,6 +80,7 @@ _FREQUENT = (0, 1, 2, 3, 8, 9, 10, 11, 12, 18, 63, 68, 76, 78, 88)
 ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, ApiVersions,
 BrokerHeartbeat, and the heartbeats and Fetch of newer groups."""
 _CHAIN = 3  # responses in a row that suffice if no requests were captured
+_CHAIN_WORK = 64 * 1024  # bytes of a stream whose search takes about as long as decoding those in vain
 
 
 def is_first_request(
@@ -103,6 +107,8 @@ def is_first_request(
     if header is None:
         if len(frame) < size and search.end > run.end:
             return _is_first_of_cut_requests(search, run, size, final, responses)
+        if HEADER_BEGINS_BYTES + _LENGTH_BYTES + _client_id_bytes(frame) > size:
+            return False
         return None if len(frame) < min(size, _header_bytes(frame)) and not final else False
     names_client = _names_client(header)
     if captured < size:
@@ -120,6 +126,31 @@ def is_first_request(
     if is_answered is None and final:
         return not fits and is_newer_request(frame)
     return is_answered
+
+
+def refused_as(payload: bytes, limits: Limits, *, begins: bool) -> str | None:
+    """The protocol that a connection is taken for at once because of the first bytes of one side; empty if
+    they decide nothing, None if it takes more to decide.
+
+    Args:
+        payload: the bytes.
+        limits: to respect.
+        begins: whether they are the first of all, and of the side that opened the connection. Otherwise it is
+            not Kafka, or the other side speaks first.
+    """
+    protocol = other_protocol(payload)
+    if protocol == "TLS" or (begins and protocol is None and payload.startswith((b"P", b"\r"))):
+        return None  # its hellos, and PROXY headers, are read
+    if protocol is not None or not begins:
+        return protocol or ""
+    if payload[0] > _LARGEST_FIRST_BYTE and len(payload) >= _SIZE.size + HEADER_BEGINS_BYTES:
+        return NOT_KAFKA
+    search = Search(limits, at_start=True)
+    search.feed(Data(0, 0, Interface("", 0, 0), payload))
+    run = search.first_run
+    assert run is not None
+    verdicts = begins_with_token(payload, final=False), is_first_request(search, run, final=False)
+    return NOT_KAFKA if verdicts == (False, False) else None
 
 
 def begins_with_request(frame: bytes, limits: Limits) -> bool:
@@ -256,6 +287,36 @@ def _are_frames(is_head: Callable[[bytes], bool], search: Search, pos: int) -> b
         if _ends_with_packet(search, at):
             return True
     return at + _SIZE.size if at + _SIZE.size > search.end else False
+
+
+def can_begin_request(payload: bytes) -> bool:
+    """Whether a request mid-stream can begin like this: 14 bytes with a possible size, a known API and
+    version, a possible correlation ID and a possible length of the client ID.
+    """
+    if len(payload) < _BEGINNING.size:
+        return False
+    size, api_key, version, correlation_id, length = _BEGINNING.unpack_from(payload)
+    return bool(
+        HEADER_BEGINS_BYTES <= size <= _LARGEST_SIZE
+        and correlation_id >= 0
+        and -1 <= length <= LONGEST_CLIENT_ID
+        and is_known(api_key, version)
+    )
+
+
+@cache
+def is_known(api_key: int, version: int) -> bool:
+    """Whether requests of this API and version are known."""
+    message = schema.request(api_key)
+    return message is not None and version in range(message.versions.first, message.versions.last + 1)
+
+
+def can_begin_response(payload: bytes) -> bool:
+    """Whether a response mid-stream can begin like this: with a possible size and correlation ID."""
+    if len(payload) < _HEAD_BYTES:
+        return False
+    size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(payload)
+    return bool(_SIZE.size <= size <= _LARGEST_SIZE and correlation_id >= 0)
 
 
 def is_request_head(frame: bytes) -> bool:
@@ -432,6 +493,7 @@ def _is_chain(search: Search, pos: int) -> bool | int:
     pieces = [search.read(begin, min(size, _PREFIX)) for begin, size in frames]
     if any(len(piece) < min(size, _PREFIX) for piece, (_, size) in zip(pieces, frames, strict=True)):
         return False  # too few bytes are left of truncated ones
+    search.work += _CHAIN_WORK
     rare = [piece for piece in pieces if not _is_response_of(_FREQUENT, piece)]
     return len(rare) < _CHAIN and all(_is_response_of(_ALL, piece) for piece in rare)
 
@@ -529,8 +591,13 @@ def _header(frame: bytes) -> RequestHeader | None:
 
 def _header_bytes(frame: bytes) -> int:
     """A header that is still incomplete after this many bytes is not one."""
+    return _LONGEST_HEADER + _client_id_bytes(frame)
+
+
+def _client_id_bytes(frame: bytes) -> int:
+    """Length of the client ID, if there is one."""
     length = frame[HEADER_BEGINS_BYTES : HEADER_BEGINS_BYTES + _LENGTH_BYTES]
-    return _LONGEST_HEADER + max(0, int.from_bytes(length, "big", signed=True))
+    return max(0, int.from_bytes(length, "big", signed=True))
 
 
 def _names_client(header: RequestHeader) -> bool | None:

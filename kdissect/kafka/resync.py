@@ -82,11 +82,12 @@ class Search:
         end: position after the last byte, relative to the start of the search.
         held: bytes held, and overhead for each item.
         effort: bytes that were read to confirm positions.
+        work: bytes fed, ``ITEM_COST`` for each item, and what ``Locate`` functions add.
     """
 
     __slots__ = (
         "_at_start", "_fed", "_items", "_limits", "_lost_missing", "_lost_skipped", "_scans",
-        "effort", "end", "held", "runs",
+        "effort", "end", "held", "runs", "work",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, *, at_start: bool = False, skipped: int = 0) -> None:
@@ -101,6 +102,7 @@ class Search:
         self.end = 0
         self.held = 0
         self.effort = 0
+        self.work = 0
 
     @property
     def first_run(self) -> ByteRun | None:
@@ -159,6 +161,7 @@ class Search:
 
     def feed(self, item: Data | Gap) -> None:
         """Append the next bytes of the stream. Above the limit, the oldest are dropped."""
+        self.work += ITEM_COST
         if isinstance(item, Gap):
             if self._items and isinstance(before := self._items[-1][1], Gap):
                 self._items[-1] = self._items[-1][0], before._replace(length=before.length + item.length)
@@ -174,8 +177,17 @@ class Search:
         self.end += size
         self.held += size
         self._fed += size
+        self.work += size
         if self.held > self._limits.resync_bytes:
             self.drop_oldest(self.held - self._limits.resync_bytes // 2)
+
+    def pass_over(self, length: int, *, missing: bool = False) -> None:
+        """Skip the next bytes of the stream, while none are held. ``missing``: they were not captured."""
+        self.end += length
+        if missing:
+            self._lost_missing += length
+        else:
+            self._lost_skipped += length
 
     def read(self, pos: int, length: int) -> bytes:
         """Bytes from ``pos`` on, up to ``length``, the next gap, or the end of what has arrived."""

@@ -170,6 +170,7 @@ class StreamState(NamedTuple):
         first: its first sequence number; None if the connection may not end in the core.
         next, acknowledged, fin_ns, doubted: as in ``Stream``.
         repeated_bytes: that came again in the core.
+        seen: as in ``Stream``.
     """
 
     first: int | None
@@ -178,6 +179,7 @@ class StreamState(NamedTuple):
     fin_ns: int | None = None
     doubted: bool = False
     repeated_bytes: int = 0
+    seen: bool = True
 
 
 class TcpState(NamedTuple):

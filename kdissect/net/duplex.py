@@ -241,6 +241,19 @@ class Duplex:
         return held if self.preface is None else held + self.preface.held
 
     @property
+    def is_one_way(self) -> bool:
+        """Whether only one direction was captured, and nothing of that is held or waited for."""
+        one, two = self.streams
+        return (
+            one.seen != two.seen
+            and (one.is_drained or two.is_drained)
+            and self.due_ns == NEVER_NS
+            and self.preface is None
+            and not (one.doubted or two.doubted)
+            and self.reset_ns is None
+        )
+
+    @property
     def waiting_since_ns(self) -> int:
         """The earliest time that an event still to come may have: that of the earliest segment held, or the
         deadline. ``NEVER_NS`` if nothing is waited for.

@@ -147,6 +147,11 @@ class Decryption:
         """Whether the native core can ever decrypt a connection."""
         return self._connections[connection].is_lendable
 
+    def is_bypassed(self, connection: Connection) -> bool:
+        """Whether the bytes of a connection pass as they are, from now on."""
+        tls = self._connections.get(connection)
+        return tls is not None and tls.is_bypassed
+
     def lend(self, connection: Connection) -> tuple[RecordState, RecordState] | None:
         """See ``TlsConnection``."""
         return self._connections[connection].lend()

@@ -240,6 +240,9 @@ class Hellos:
         if records is None:
             return
         records += payload
+        if records[0] != _HANDSHAKE_RECORD:
+            self._records[side] = None
+            return
         message = _first_message(records)
         if message is not None or len(records) > _MAX_HELLO:
             self._records[side] = None
@@ -249,6 +252,10 @@ class Hellos:
     def lose(self, side: int) -> None:
         """The next bytes of a side were not captured."""
         self._records[side] = None
+
+    def needs(self, side: int) -> bool:
+        """Whether the hello of a side is not complete."""
+        return self._records[side] is not None
 
     @property
     def held(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kdissect.exchanges import kafka_connection
 from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.limits import DEFAULT
+from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly, Closed, Data, Endpoint, Exchange, Gap, Redacted
 from kdissect.net.stream import Stream
 from tests.frames import (
@@ -27,6 +28,9 @@ from tests.frames import (
     response,
     sized,
 )
+
+if TYPE_CHECKING:
+    from kdissect.kafka.resync import Search
 
 CLIENT, BROKER = 0, 1
 NOISE = Random(7).randbytes(300)
@@ -643,3 +647,54 @@ def test_a_request_of_which_the_size_was_captured_alone_costs_itself() -> None:
     assert [exchange.kind for exchange in exchanges] == ["answered", "orphan", "answered"]
     assert anomalies(exchanges) == ["gap", "gap"]
     assert kafka._counts["exchanges_lost"] == 1
+
+
+def recognizing(recognition_bytes: int, initiator: int | None = None) -> KafkaConnection:
+    connection = Connection(initiator)
+    return KafkaConnection(connection, Limits(recognition_bytes=recognition_bytes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("side", [CLIENT, BROKER])
+def test_a_search_that_has_paused_goes_on_at_what_may_be_a_request(side: int) -> None:
+    """As after a large Produce that had begun before the capture: no matter how much of it comes."""
+    kafka = recognizing(100_000)
+    for _ in range(1000):
+        assert not kafka.feed(side, data(NOISE))
+    assert kafka.held == 0
+    assert kafka.feed(side, data(heartbeats(1)[0])) == []
+    assert kafka.client == side
+    (exchange,) = kafka.feed(1 - side, data(heartbeat_answers(1)[0]))
+    assert [each.detail for each in exchange.anomalies] == ["skipped 300000 bytes from the client"]
+
+
+def test_a_search_goes_on_at_most_once_while_the_bytes_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    locate = kafka_connection.locate_request
+
+    def locating(search: Search) -> int | None:
+        searched.append(search.end)
+        return locate(search)
+
+    monkeypatch.setattr(kafka_connection, "locate_request", locating)
+    kafka, like_a_request = recognizing(8_000), heartbeats(1)[0][:14] + bytes(86)
+    for _ in range(20_000):
+        kafka.feed(CLIENT, data(like_a_request))
+    assert len(searched) < 400
+    assert max(searched) > 1_000_000
+    assert kafka.unread_bytes == 2_000_000
+
+
+def test_responses_alone_are_recognized_after_a_search_has_paused() -> None:
+    kafka = recognizing(100_000)
+    for _ in range(1000):
+        kafka.feed(BROKER, data(b"\xff" * 100))
+    for answer in heartbeat_answers(3):
+        exchanges = kafka.feed(BROKER, data(answer))
+    assert kinds(exchanges) == [(None, each, "orphan") for each in (1, 2, 3)]
+
+
+def test_the_first_request_may_come_byte_by_byte() -> None:
+    kafka = recognizing(1000, CLIENT)
+    for byte in heartbeats(1)[0]:
+        kafka.feed(CLIENT, data(bytes((byte,))))
+    assert kafka.protocol == "Kafka"

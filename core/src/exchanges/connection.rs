@@ -75,6 +75,15 @@ pub trait Apis {
 
     /// Whether a SYN between these ends opens a connection, as far as Python knows.
     fn may_open(&mut self, ends: &[u8]) -> bool;
+
+    /// What a connection is taken for at once because of the first bytes of a side: the number of a protocol that
+    /// is not Kafka, or 0 if they decide nothing. `begins`: whether they are the first of all, and the client's.
+    /// `ends`: of the segment.
+    /// None: Python decides.
+    fn refused(&mut self, payload: &[u8], begins: bool, ends: &[u8]) -> Option<usize>;
+
+    /// Whether requests of this API version are known.
+    fn is_known(&mut self, api_key: i16, api_version: i16) -> bool;
 }
 
 /// What decides whether a frame is on the fast path.
@@ -248,6 +257,8 @@ pub struct Direction {
     pub fin_ns: Option<i64>,
     /// As in kdissect/net/stream.py: whether the other side may report that a retransmission was spurious.
     pub doubted: bool,
+    /// Whether no packet of it was captured.
+    pub is_missing: bool,
     /// Bytes repeated since Python lent the connection.
     pub repeated_bytes: u64,
     /// None if not encrypted.
@@ -317,6 +328,74 @@ pub enum Effect {
     Retransmitted,
 }
 
+/// A connection whose bytes are not read: `UnreadState` of kdissect/exchanges/kafka_connection.py.
+#[derive(Debug)]
+pub struct Unread {
+    /// By side, whether any of its bytes were captured.
+    pub seen: [bool; 2],
+    /// By side, of which messages the head is looked for.
+    pub heads: [u8; 2],
+    /// Bytes of both sides so far, and until which of them no head is looked for.
+    pub bytes: u64,
+    pub pause_bytes: u64,
+    /// By side, bytes that came here.
+    pub skipped: [u64; 2],
+    /// The number of the protocol if the connection was opened here; then no head is looked for.
+    pub protocol: Option<usize>,
+}
+
+const REQUEST_HEAD: u8 = 1;
+const RESPONSE_HEAD: u8 = 2;
+const LARGEST_SIZE: i32 = (1 << 27) - 1;
+const LONGEST_CLIENT_ID: i16 = 255;
+
+impl Unread {
+    /// Takes a payload of a side, unless Python must look at it.
+    fn pass_over(&mut self, side: usize, segment: &Segment<'_>, apis: &mut impl Apis) -> Result<(), Odd> {
+        let (heads, payload) = (self.heads[side], segment.payload);
+        let is_looked_at = heads != 0
+            && self.bytes >= self.pause_bytes
+            && (heads & REQUEST_HEAD != 0 && can_begin_request(payload, apis)
+                || heads & RESPONSE_HEAD != 0 && can_begin_response(payload));
+        if is_looked_at || (!self.seen[side] && self.protocol.is_none()) {
+            return Err(Odd);
+        }
+        if !self.seen[side] {
+            let protocol = apis.refused(payload, false, segment.ends).ok_or(Odd)?;
+            self.protocol = self.protocol.filter(|_| protocol == 0).or(Some(protocol));
+            self.seen[side] = true;
+        }
+        self.bytes += payload.len() as u64;
+        self.skipped[side] += payload.len() as u64;
+        Ok(())
+    }
+}
+
+/// As in kdissect/kafka/recognition.py.
+fn can_begin_request(payload: &[u8], apis: &mut impl Apis) -> bool {
+    let Some(&[a, b, c, d, key, key2, version, version2, e, f, g, h, length, length2]) =
+        payload.first_chunk()
+    else {
+        return false;
+    };
+    (8..=LARGEST_SIZE).contains(&i32::from_be_bytes([a, b, c, d]))
+        && i32::from_be_bytes([e, f, g, h]) >= 0
+        && (-1..=LONGEST_CLIENT_ID).contains(&i16::from_be_bytes([length, length2]))
+        && apis.is_known(
+            i16::from_be_bytes([key, key2]),
+            i16::from_be_bytes([version, version2]),
+        )
+}
+
+/// As in kdissect/kafka/recognition.py.
+fn can_begin_response(payload: &[u8]) -> bool {
+    payload
+        .first_chunk()
+        .is_some_and(|&[a, b, c, d, id, ..]: &[u8; 8]| {
+            (4..=LARGEST_SIZE).contains(&i32::from_be_bytes([a, b, c, d])) && id < 0x80
+        })
+}
+
 #[derive(Debug)]
 pub struct Connection<X> {
     /// None if it was lent by Python, and ends there.
@@ -345,6 +424,8 @@ pub struct Connection<X> {
     pub has_retransmissions: bool,
     /// None if connections are not analyzed.
     pub analysis: Option<Box<Analysis>>,
+    /// None if its bytes are read.
+    pub unread: Option<Box<Unread>>,
 }
 
 /// A frame that a segment completes. Its bytes are `range` of the payload, or the buffered ones and the beginning
@@ -385,15 +466,33 @@ impl<X> Connection<X> {
         let mut directions = [Direction::default(), Direction::default()];
         directions[CLIENT].first = segment.sequence.wrapping_add(1);
         directions[CLIENT].next = directions[CLIENT].first;
+        let opening = Opening {
+            handshake: Some((Bare::new(segment, packet), None)),
+            reset: None,
+            due_ns: Some(packet.time_ns.saturating_add(limits.reorder_window_ns)),
+            idle_ns: packet.time_ns.saturating_add(limits.connection_idle_ns),
+        };
         Connection {
-            opening: Some(Opening {
-                handshake: Some((Bare::new(segment, packet), None)),
-                reset: None,
-                due_ns: Some(packet.time_ns.saturating_add(limits.reorder_window_ns)),
-                idle_ns: packet.time_ns.saturating_add(limits.connection_idle_ns),
-            }),
-            directions,
+            opening: Some(opening),
             now_ns: packet.time_ns,
+            taken: 1,
+            ..Connection::new(directions)
+        }
+    }
+
+    /// A connection of Python whose bytes are not read.
+    pub fn unread(directions: [Direction; 2], unread: Unread) -> Self {
+        Connection {
+            unread: Some(Box::new(unread)),
+            ..Connection::new(directions)
+        }
+    }
+
+    fn new(directions: [Direction; 2]) -> Self {
+        Connection {
+            opening: None,
+            directions,
+            now_ns: 0,
             last_ns: 0,
             is_answered: false,
             completed: 0,
@@ -403,9 +502,10 @@ impl<X> Connection<X> {
             waiting: VecDeque::new(),
             unacknowledged: VecDeque::new(),
             bytes: 0,
-            taken: 1,
+            taken: 0,
             has_retransmissions: false,
             analysis: None,
+            unread: None,
         }
     }
 
@@ -484,6 +584,9 @@ impl<X> Connection<X> {
         done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
         let doubted = self.directions[1 - side].doubted;
+        if self.directions[side].is_missing {
+            return Err(Odd);
+        }
         if doubted && (segment.is_d_sack() || packet.time_ns < rules.ticked_ns) {
             return Err(Odd);
         }
@@ -683,21 +786,40 @@ impl<X> Connection<X> {
         plan: &mut SegmentPlan,
         mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<(), Odd> {
-        let other_next = self.directions[1 - side].next;
+        let other = &self.directions[1 - side];
+        let is_ahead = (other.next.wrapping_sub(segment.acknowledgment) as i32) < 0;
+        let moves = is_ahead && other.is_missing;
         let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
         if segment.sequence != self.directions[side].next
             || segment.flags & (CONTROL & !FIN) != ACK
             || !(0..=rules.limits.connection_idle_ns).contains(&elapsed)
-            || (other_next.wrapping_sub(segment.acknowledgment) as i32) < 0
+            || (is_ahead && !moves)
         {
             return Err(Odd);
         }
         if segment.payload.is_empty() {
-            self.directions[1 - side].acknowledged = Some(segment.acknowledgment);
+            let other = &mut self.directions[1 - side];
+            other.acknowledged = Some(segment.acknowledgment);
+            if moves {
+                other.next = segment.acknowledgment;
+            }
             return Ok(());
         }
-        if self.directions[side].fin_ns.is_some() || !self.is_recognized(side, segment.payload, rules) {
+        if self.directions[side].fin_ns.is_some() {
             return Err(Odd);
+        }
+        if self.unread.is_none() && !self.is_recognized(side, segment.payload, rules) {
+            self.refuse(side, segment, rules)?;
+        }
+        if let Some(unread) = &mut self.unread {
+            unread.pass_over(side, segment, rules.apis)?;
+            if moves {
+                self.directions[1 - side].next = segment.acknowledgment;
+            }
+            let direction = &mut self.directions[side];
+            direction.next = direction.next.wrapping_add(segment.payload.len() as u32);
+            self.last_ns = self.last_ns.max(packet.time_ns);
+            return Ok(());
         }
         let before = (self.directions[side].data.len(), self.directions[side].skipped);
         let records = self.directions[side].records.as_mut();
@@ -742,6 +864,38 @@ impl<X> Connection<X> {
             (CLIENT, _) => true,
             _ => self.is_answered || payload[0] == 0,
         }
+    }
+
+    /// Does not read a connection that was opened here if its first payload shows that it is not Kafka.
+    fn refuse(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        rules: &mut Rules<'_, impl Apis>,
+    ) -> Result<(), Odd> {
+        let is_opened_here = |opening: &Opening| opening.handshake.is_some();
+        if self.first_id.is_some()
+            || !self.opening.as_ref().is_some_and(is_opened_here)
+            || !self.directions.iter().all(Direction::is_at_boundary)
+        {
+            return Err(Odd);
+        }
+        let protocol = rules
+            .apis
+            .refused(segment.payload, side == CLIENT, segment.ends)
+            .ok_or(Odd)?;
+        if protocol == 0 {
+            return Err(Odd);
+        }
+        self.unread = Some(Box::new(Unread {
+            seen: [side == CLIENT, side != CLIENT],
+            heads: [0; 2],
+            bytes: 0,
+            pause_bytes: 0,
+            skipped: [0; 2],
+            protocol: Some(protocol),
+        }));
+        Ok(())
     }
 
     /// Checks the frames that a payload completes. Its only effect is to add bytes to the incomplete frame.

@@ -3,7 +3,7 @@
 //! A connection opens here, or comes from Python once everything on it is usual. It goes to Python before the
 //! first segment that is not ([`Stage::release`]).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::exchanges::connection::{
     Apis, Connection, Effect, Finished, Limits, Packet, Rules, SegmentPlan, CLIENT,
@@ -44,6 +44,8 @@ pub struct StageCounts {
     pub closed_reset: u64,
     /// Of those that have ended.
     pub kafka: u64,
+    /// The same of other protocols, by number.
+    pub refused: BTreeMap<usize, u64>,
 }
 
 /// A connection that has ended here. Its slot stays empty until `reuse`.
@@ -268,18 +270,30 @@ impl<X> Stage<X> {
             });
         });
         let opening = connection.opening.as_ref()?;
-        let is_kafka = connection.first_id.is_some();
-        let is_reported = opening.reset.is_some() && is_kafka && self.reports_end(&ends);
-        if opening.reset.is_some() {
-            self.counts.closed_reset += 1;
-            self.counts.kafka += u64::from(is_kafka && !is_reported);
-        }
+        let is_reset = opening.reset.is_some();
+        let is_reported = is_reset && self.is_reported(&connection, &ends);
+        self.counts.closed_reset += u64::from(is_reset);
         Some(Ended {
             slot,
             ordinal,
             connection,
             is_reported,
         })
+    }
+
+    /// Whether the caller is told of the end of a connection. If not, it is counted, unless no payload has come.
+    fn is_reported(&mut self, connection: &Connection<X>, ends: &[u8]) -> bool {
+        let protocol = connection.unread.as_ref().and_then(|unread| unread.protocol);
+        if let Some(protocol) = protocol {
+            if !self.analyzes {
+                *self.counts.refused.entry(protocol).or_default() += 1;
+            }
+            return self.analyzes;
+        }
+        let is_kafka = connection.first_id.is_some();
+        let is_reported = is_kafka && self.reports_end(ends);
+        self.counts.kafka += u64::from(is_kafka && !is_reported);
+        is_reported
     }
 
     /// Whether the caller is told of the end of a Kafka connection, whose client has these ends.
@@ -503,18 +517,13 @@ impl<X> Stage<X> {
     /// Notes the FIN that was missing.
     fn note_finished(&mut self, slot: usize) {
         self.counts.closed_fin += 1;
-        let Some(entry) = self.slots[slot].as_ref() else {
+        let Some(entry) = self.slots[slot].take() else {
             return;
         };
-        if entry.connection.opening.is_none() || entry.connection.first_id.is_none() {
-            return;
-        }
-        let ends = entry.ends[CLIENT].clone();
-        if self.reports_end(&ends) {
+        if entry.connection.opening.is_some() && self.is_reported(&entry.connection, &entry.ends[CLIENT]) {
             self.closed = Some(slot);
-        } else {
-            self.counts.kafka += 1;
         }
+        self.slots[slot] = Some(entry);
     }
 }
 
@@ -566,6 +575,14 @@ mod tests {
         fn may_open(&mut self, _: &[u8]) -> bool {
             true
         }
+
+        fn refused(&mut self, payload: &[u8], _: bool, _: &[u8]) -> Option<usize> {
+            payload.starts_with(b"SSH-").then_some(1)
+        }
+
+        fn is_known(&mut self, api_key: i16, api_version: i16) -> bool {
+            (0..9).contains(&api_key) && (0..9).contains(&api_version)
+        }
     }
 
     /// A stage with one connection, whose streams begin at 100 (the client's) and 200.
@@ -605,6 +622,7 @@ mod tests {
                 taken: 0,
                 has_retransmissions: false,
                 analysis: None,
+                unread: None,
             };
             let ends = [0, 1].map(|side| {
                 let packet = tcp_over_ipv4(side, 0, 0, 0, b"");

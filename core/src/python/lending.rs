@@ -1,5 +1,6 @@
 //! The class `kdissect._core.Lending`: a [`Stage`] for kdissect/exchanges/lending.py.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -23,7 +24,7 @@ use crate::python::places::Places;
 use crate::python::plan::{Conditions, Plan, Takers};
 use crate::python::state::{
     direction, BareSegment, ConnectionState, KafkaState, PartialFrame, Place, RecordState, StreamState,
-    TcpState,
+    TcpState, UnreadState,
 };
 use crate::runs::merge::{self, KEY};
 use crate::sinks::facts::{Answered, Constants, Handle, Known, Unacknowledged};
@@ -213,6 +214,8 @@ pub struct Lending {
     known_interfaces: HashMap<usize, usize>,
     apis: SharedApis,
     introductions: Introductions,
+    /// Those that are not Kafka; the first is none.
+    protocols: Vec<String>,
     python: Callbacks,
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
@@ -241,6 +244,10 @@ struct Callbacks {
     introduction: Object,
     /// Whether a connection may open between these ends.
     may_open: Object,
+    /// From API key and version to whether requests of it are known.
+    is_known: Object,
+    /// From the first bytes of a side, and whether they are the first of all and the client's, to a protocol.
+    refused: Object,
     /// Number of the shard of connections to take, and of shards. None: there is only one.
     shard: Option<(u32, u32)>,
     /// From API key and version to whether exchanges are passed on. None: all are.
@@ -258,6 +265,7 @@ struct Asking<'a, 'py> {
     py: Python<'py>,
     apis: &'a mut SharedApis,
     introductions: &'a mut Introductions,
+    protocols: &'a mut Vec<String>,
     python: &'a Callbacks,
 }
 
@@ -324,6 +332,29 @@ impl Apis for Asking<'_, '_> {
             .is_ok_and(|(is_first, ..)| is_first)
     }
 
+    fn refused(&mut self, payload: &[u8], begins: bool, ends: &[u8]) -> Option<usize> {
+        let [payload, ends] = [payload, ends].map(|each| PyBytes::new(self.py, each));
+        let answer = self
+            .python
+            .refused
+            .bind(self.py)
+            .call1((payload, begins, ends))
+            .ok()?;
+        let protocol: Option<String> = answer.extract().ok()?;
+        let protocol = protocol?;
+        let known = self.protocols.iter().position(|each| *each == protocol);
+        known.or_else(|| {
+            self.protocols.push(protocol);
+            Some(self.protocols.len() - 1)
+        })
+    }
+
+    fn is_known(&mut self, api_key: i16, api_version: i16) -> bool {
+        let known = self.python.is_known.bind(self.py);
+        let answer = known.call1((api_key, api_version));
+        answer.and_then(|answer| answer.extract()).unwrap_or(true)
+    }
+
     fn may_open(&mut self, ends: &[u8]) -> bool {
         let ends = PyBytes::new(self.py, ends);
         let answer = self.python.may_open.bind(self.py).call1((ends,));
@@ -369,6 +400,7 @@ impl Lending {
             known_interfaces: HashMap::new(),
             apis: BTreeMap::new(),
             introductions: Introductions::default(),
+            protocols: vec![String::new()],
             python,
             kinds,
             page: None,
@@ -388,6 +420,7 @@ impl Lending {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.python.introduction)?;
         visit.call(&self.python.may_open)?;
+        visit.call(&self.python.refused)?;
         visit.call(&self.python.info)
     }
 
@@ -549,7 +582,7 @@ impl Lending {
     }
 
     /// What happened since the last call to connections that were opened here, by name.
-    fn take_counts(&mut self) -> [(&'static str, u64); 7] {
+    fn take_counts(&mut self) -> Vec<(Cow<'static, str>, u64)> {
         let StageCounts {
             connections,
             segments_after_close,
@@ -558,8 +591,9 @@ impl Lending {
             closed_fin,
             closed_reset,
             kafka,
+            refused,
         } = std::mem::take(&mut self.stage.counts);
-        [
+        let counts = [
             ("connections", connections),
             ("segments_after_close", segments_after_close),
             ("repeated_segments", repeated_segments),
@@ -567,7 +601,18 @@ impl Lending {
             ("closed_fin", closed_fin),
             ("closed_reset", closed_reset),
             ("connections: Kafka", kafka),
-        ]
+        ];
+        let refused = refused.into_iter().map(|(protocol, count)| {
+            (
+                Cow::Owned(format!("connections: {}", self.protocols[protocol])),
+                count,
+            )
+        });
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        counts
+            .map(|(name, count)| (Cow::Borrowed(name), count))
+            .chain(refused)
+            .collect()
     }
 
     /// Since when connections that were opened here wait.
@@ -695,6 +740,7 @@ impl Lending {
                     py,
                     apis: &mut self.apis,
                     introductions: &mut self.introductions,
+                    protocols: &mut self.protocols,
                     python: &self.python,
                 };
                 if let Ok((header, true)) = request_header(data, &mut asking) {
@@ -741,6 +787,7 @@ impl Lending {
                 py,
                 apis: &mut self.apis,
                 introductions: &mut self.introductions,
+                protocols: &mut self.protocols,
                 python: &self.python,
             };
             let waited = self.stage.waiting_since_ns();
@@ -1008,11 +1055,13 @@ impl Lending {
     /// See `lend`.
     fn lent(&mut self, py: Python<'_>, state: ConnectionState) -> PyResult<()> {
         let missing = || PyKeyError::new_err(state.ordinal);
-        let (kafka, duplex) = (
-            state.kafka.ok_or_else(missing)?,
-            state.duplex.ok_or_else(missing)?,
-        );
-        let (tcp, pairing) = (state.tcp, kafka.pairing);
+        let duplex = state.duplex.ok_or_else(missing)?;
+        let tcp = state.tcp;
+        if let Some(unread) = state.unread {
+            return self.lent_unread(py, state.ordinal, duplex, tcp, &unread);
+        }
+        let kafka = state.kafka.ok_or_else(missing)?;
+        let pairing = kafka.pairing;
         let of_client = |name| Ok::<_, PyErr>(Handle::of(kafka.info.bind(py).getattr(name)?));
         let [software, version, principal, mechanism] = IDENTITY.map(of_client);
         let connection = duplex.getattr(py, "connection")?;
@@ -1044,6 +1093,7 @@ impl Lending {
             taken: 0,
             has_retransmissions: false,
             analysis: analysis.map(Box::new),
+            unread: None,
         };
         let ends = [tcp.ends.clone(), reversed(&tcp.ends)].map(Box::from);
         let slot = self.stage.admit(here, state.ordinal, ends);
@@ -1051,6 +1101,31 @@ impl Lending {
         let side = Holder::Lent(duplex, connection, tcp.client);
         let info = Handle::of(kafka.info.into_bound(py));
         self.link(py, slot, side, tcp.ends.into(), Some(info), identity);
+        Ok(())
+    }
+
+    /// Takes a connection whose bytes are not read; the first side stands for its client.
+    fn lent_unread(
+        &mut self,
+        py: Python<'_>,
+        ordinal: u64,
+        duplex: Object,
+        tcp: TcpState,
+        unread: &UnreadState,
+    ) -> PyResult<()> {
+        let connection = duplex.getattr(py, "connection")?;
+        let one = direction(py, tcp.streams.0, PartialFrame::default(), None)?;
+        let two = direction(py, tcp.streams.1, PartialFrame::default(), None)?;
+        let analysis = tcp.analysis.and_then(|state| Analysis::of(&state, tcp.client));
+        let mut here = Connection::unread([one, two], unread.unread());
+        here.now_ns = tcp.now_ns;
+        here.last_ns = unread.last_ns;
+        here.analysis = analysis.map(Box::new);
+        let ends = [tcp.ends.clone(), reversed(&tcp.ends)].map(Box::from);
+        let slot = self.stage.admit(here, ordinal, ends);
+        let identity = [(); 4].map(|()| Handle::of(py.None().into_bound(py)));
+        let side = Holder::Lent(duplex, connection, tcp.client);
+        self.link(py, slot, side, tcp.ends.into(), None, identity);
         Ok(())
     }
 
@@ -1071,6 +1146,7 @@ impl Lending {
         });
         let [client_records, broker_records] = records;
         let (taken, is_kafka) = (connection.taken, connection.first_id.is_some());
+        let unread = self.unread_state(&connection, None);
         let kafka = is_kafka.then(|| self.kafka_state(py, &mut link, connection));
         let kafka = kafka.transpose()?;
         if let Some(KafkaState { info, .. }) = &kafka {
@@ -1091,6 +1167,7 @@ impl Lending {
             records: client_records.zip(broker_records),
             taken,
             latest: (link.queued > 0).then_some(link.latest),
+            unread,
         };
         link.is_released = true;
         self.links[slot] = Some(link);
@@ -1109,6 +1186,7 @@ impl Lending {
     ) -> PyResult<ConnectionState> {
         let link = self.links.get(slot).and_then(Option::as_ref);
         let link = link.ok_or_else(|| PyKeyError::new_err(slot))?;
+        let is_unread = connection.unread.is_some();
         let kafka = || {
             let partial = (PartialFrame::default(), PartialFrame::default()); // it ended between two frames
             let info = link.info(py, &self.python)?.object(py);
@@ -1118,11 +1196,23 @@ impl Lending {
             ordinal,
             duplex: link.duplex(py),
             tcp: self.tcp_state(py, link, connection, false),
-            kafka: is_reported.then(kafka).transpose()?,
+            kafka: (is_reported && !is_unread).then(kafka).transpose()?,
             records: None,
             taken: connection.taken,
             latest: None,
+            unread: if is_reported && is_unread {
+                self.unread_state(connection, Some(link.info(py, &self.python)?.object(py)))
+            } else {
+                None
+            },
         })
+    }
+
+    /// `info`: that of a connection whose end is reported.
+    fn unread_state(&self, connection: &Connection<Object>, info: Option<Object>) -> Option<UnreadState> {
+        let unread = connection.unread.as_ref()?;
+        let protocol = unread.protocol.map(|number| self.protocols[number].clone());
+        Some(UnreadState::of(unread, connection.last_ns, protocol, info))
     }
 
     /// `goes_on`: with the segments after the SYN, which Python processes again.
@@ -1162,6 +1252,7 @@ impl Lending {
             fin_ns: each.fin_ns,
             doubted: each.doubted,
             repeated_bytes: each.repeated_bytes,
+            seen: !each.is_missing,
         });
         let analysis = connection.analysis.as_ref();
         TcpState {

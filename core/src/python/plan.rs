@@ -132,7 +132,9 @@ impl Takers {
                         give_to(py, &self.tally, (counted, (member, last, completed_ns, topics)))
                     }
                     TallyDetail::Offsets(topics) => give_to(py, &self.tally, (counted, (topics,))),
-                    TallyDetail::Versions(apis, completed) => give_to(py, &self.tally, (counted, (apis, completed))),
+                    TallyDetail::Versions(apis, completed) => {
+                        give_to(py, &self.tally, (counted, (apis, completed)))
+                    }
                 }
             }
         }

@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{IntoPyObjectExt, PyTypeInfo};
 
-use crate::exchanges::connection::{Connection, Direction, Order};
+use crate::exchanges::connection::{Connection, Direction, Order, Unread};
 use crate::exchanges::fetch_sessions::{Position, Session, Sessions};
 use crate::exchanges::latency::{Pace, Watermarks};
 use crate::exchanges::memory::ConnectionMemory;
@@ -54,6 +54,7 @@ named_tuples! {
         records: Option<(RecordState, RecordState)>,
         taken: u64,
         latest: Option<Order>,
+        unread: Option<UnreadState>,
     }
 
     "kdissect.net.connection": TcpState {
@@ -75,6 +76,7 @@ named_tuples! {
         fin_ns: Option<i64>,
         doubted: bool,
         repeated_bytes: u64,
+        seen: bool,
     }
 
     "kdissect.net.connection": BareSegment {
@@ -93,6 +95,17 @@ named_tuples! {
         is_answered: bool,
         pairing: PairingState,
         partial: (PartialFrame, PartialFrame),
+    }
+
+    "kdissect.exchanges.kafka_connection": UnreadState {
+        last_ns: i64,
+        seen: (bool, bool),
+        unread_bytes: u64,
+        heads: (u8, u8),
+        pause_bytes: u64,
+        skipped: (u64, u64),
+        protocol: Option<String>,
+        info: Option<Object>,
     }
 
     "kdissect.exchanges.pairing": PairingState {
@@ -181,6 +194,34 @@ impl KafkaState {
     }
 }
 
+impl UnreadState {
+    /// As it goes on here.
+    pub fn unread(&self) -> Unread {
+        Unread {
+            seen: self.seen.into(),
+            heads: self.heads.into(),
+            bytes: self.unread_bytes,
+            pause_bytes: self.pause_bytes,
+            skipped: [0; 2],
+            protocol: None,
+        }
+    }
+
+    /// As Python goes on with it.
+    pub fn of(unread: &Unread, last_ns: i64, protocol: Option<String>, info: Option<Object>) -> Self {
+        UnreadState {
+            last_ns,
+            seen: unread.seen.into(),
+            unread_bytes: unread.bytes,
+            heads: unread.heads.into(),
+            pause_bytes: unread.pause_bytes,
+            skipped: unread.skipped.into(),
+            protocol,
+            info,
+        }
+    }
+}
+
 /// A direction that goes on here.
 pub fn direction(
     py: Python<'_>,
@@ -204,6 +245,7 @@ pub fn direction(
         start_ns: partial.start_ns,
         fin_ns: None,
         doubted: false,
+        is_missing: !stream.seen,
         repeated_bytes: 0,
         records: records.transpose()?,
     })
