@@ -122,6 +122,15 @@ BELOW = {
     "gone": {"broker-resets < broker-unreachable", "connection-refused < broker-unreachable"},
     "login": {"reconnect-loop < broker-closes", "client-unserved < broker-closes"},
     "mismatch": {"client-unserved < response-mismatch"},
+    "mtu-at-client": {"network-loss < mtu-black-hole"},
+    "mtu-at-broker": {"network-loss < mtu-black-hole"},
+    "mtu-response-at-client": {"network-loss < mtu-black-hole"},
+    "mtu-response-at-broker": {"network-loss < mtu-black-hole"},
+    "idle-reset": {"broker-resets < idle-connection-dropped"},
+    "poll-cut": {"request-timeouts < long-polls-cut"},
+    "session-expired": {"broker-closes < session-expired"},
+    "mechanism": {"client-unserved < sasl-failures"},
+    "request-limit": {"connection-per-request < broker-closes"},
 }
 
 
