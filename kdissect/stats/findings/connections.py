@@ -528,19 +528,19 @@ class AdvertisedUnreachable(Unreachable):
 
     advertised: Bounded[tuple[str, int, str], Advertised] = merged()
     names: ResolvedNames = merged()
-    served: Listeners = merged()
+    working: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
         Unreachable.__init__(self, limits)
-        self.served = Listeners(limits)  # addresses of clients, with port 0
+        self.working = Listeners(limits)  # addresses of clients that do more than that, with port 0
         self.advertised = Bounded(limits.summary_rows, Advertised)
         self.names = ResolvedNames(limits)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note the addresses of brokers and clients, and of clients that do more than look for brokers."""
         Unreachable.feed_aggregate(self, aggregate)
-        if aggregate.keys.kind == ANSWERED and aggregate.keys.api not in _LOOKING:
-            self.served.add(Endpoint(aggregate.connection.client.ip, 0))
+        if aggregate.keys.api not in _LOOKING:
+            self.working.add(Endpoint(aggregate.connection.client.ip, 0))
 
     def feed(self, facts: Facts) -> None:
         """Note what is advertised to which client."""
@@ -570,7 +570,7 @@ class AdvertisedUnreachable(Unreachable):
             named.setdefault((ip, port), []).append((host, each))
             if by_host.get(_normalized(host)) == set():
                 yield self._part(ip, f"{host}:{port}", "DNS has no such name (NXDOMAIN)", each)
-            if _leads_astray(host, ip) and Endpoint(ip, 0) not in self.served:
+            if _leads_astray(host, ip) and Endpoint(ip, 0) not in self.working:
                 yield self._part(ip, f"{host}:{port}", "no address of another machine", each)
         for ip, broker, attempts in self.tried(known=False):
             for host, reported in named.get((ip, broker.port), ()):
