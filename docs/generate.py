@@ -213,6 +213,16 @@ COOKBOOK = (
     ("Latencies are high now and then, but not those in the broker's metrics", "loss"),
     ("`NOT_ENOUGH_REPLICAS`", "brokers"),
     ("A producer is slow, and the broker idle", "waits"),
+    ("Small records arrive, `Timed out 1 in-flight` for large ones", "mtu-at-client"),
+    ("The first request after a pause times out, the next one works", "idle-dropped"),
+    ("A consumer is disconnected again and again while there is nothing to read", "poll-cut"),
+    ("A client is disconnected at the same interval after each login", "session-expired"),
+    ("`Connection refused` or `Connect timed out`, and no Kafka in the capture", "closed-port"),
+    ("`SSL connection closed by peer: connecting to a PLAINTEXT broker listener?`", "tls-only"),
+    ("The broker's log has `Invalid receive (size = 1195725856 larger than 104857600)`", "foreign"),
+    ("A client connects to `localhost`, although `bootstrap.servers` has another host", "loopback"),
+    ("`NOT_LEADER_OR_FOLLOWER` that does not end", "one-address"),
+    ("`SASL SCRAM-SHA-512 mechanism handshake failed`", "mechanism"),
 )
 """Symptom, and the trouble in samples/troubles that shows it."""
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import on_causes
 import on_kafka
 import on_mock
 import on_old_kafka
@@ -30,6 +31,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     **on_scenarios.SCENARIOS,
     **on_tls.SCENARIOS,
     **on_troubles.SCENARIOS,
+    **on_causes.SCENARIOS,
     **others.SCENARIOS,
 }
 

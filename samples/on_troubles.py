@@ -74,27 +74,36 @@ def running(nodes: int = 1, release: str = NEWEST, **settings: str) -> Iterator[
 
 def make_topic(where: str, name: str, *partitions: list[int], **config: str) -> None:
     """Make a topic, given the brokers of each partition."""
-    named = {key.replace("_", "."): value for key, value in config.items()}
-    topic = NewTopic(name, len(partitions), replica_assignment=list(partitions), config=named)
+    topic = NewTopic(name, len(partitions), replica_assignment=list(partitions), config=named(config))
     admin = AdminClient({"bootstrap.servers": where})
     admin.create_topics([topic])[name].result(20)
 
 
 @contextmanager
 def recorded(
-    directory: Path, cluster: Cluster, name: str, what: str, findings: list[str], *ports: int
+    directory: Path,
+    cluster: Cluster | None,
+    name: str,
+    what: str,
+    findings: list[str],
+    *ports: int,
+    beside: bool = True,
+    options: tuple[str, ...] = (),
+    namespace: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Record while the block runs. It may add to what becomes the truth file."""
+    """Record these ports while the block runs, and beside them the brokers', if there are any. It may add to
+    what becomes the truth file.
+    """
     path = directory / "troubles" / f"{name}.pcap"
     path.parent.mkdir(exist_ok=True)
-    software = {"broker": f"Apache Kafka {cluster.release}", "clients": LIBRDKAFKA}
+    software = {"broker": cluster and f"Apache Kafka {cluster.release}", "clients": LIBRDKAFKA}
     truth: dict[str, Any] = {**software, "what": what, "findings": findings}
-    before = cluster.positions()
-    with recording(path, [*(node.port(PLAIN) for node in cluster.nodes), *ports], until_quiet=False):
+    before = cluster.positions() if cluster else {}
+    brokers = {node.port(PLAIN) for node in cluster.nodes} if cluster and beside else set()  # no controllers
+    with recording(path, [*brokers, *ports], *options, until_quiet=False, namespace=namespace):
         yield truth
-    ports = {node.port(PLAIN) for node in cluster.nodes}  # not the controllers'
-    requests = cluster.answered(before)
-    truth["answered"] = [logged(request) for request in requests if request.broker_port in ports]
+    requests = cluster.answered(before) if cluster else ()
+    truth["answered"] = [logged(request) for request in requests if request.broker_port in brokers]
     path.with_suffix(".pcap.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()
     path.with_suffix(".truth.json").write_text(written(truth))
@@ -128,12 +137,12 @@ def mounted(place: Path) -> Iterator[None]:
 
 
 @contextmanager
-def dropping(*rules: str, hook: str = "input") -> Iterator[None]:
+def dropping(*rules: str, hook: str = "input", verdict: str = "drop") -> Iterator[None]:
     """Drop the packets that nftables rules match: behind tcpdump, or, as output, before it."""
     chain = f"add chain inet {hook} c {{ type filter hook {hook} priority 0; }}"
     subprocess.run(["nft", f"add table inet {hook}; {chain}"], check=True)
     for rule in rules:
-        subprocess.run(["nft", f"add rule inet {hook} c {rule} drop"], check=True)
+        subprocess.run(["nft", f"add rule inet {hook} c {rule} {verdict}"], check=True)
     try:
         yield
     finally:
@@ -141,8 +150,12 @@ def dropping(*rules: str, hook: str = "input") -> Iterator[None]:
 
 
 def producer(where: str, client_id: str, **settings: Any) -> Producer:
-    config = {key.replace("_", "."): value for key, value in settings.items()}
-    return Producer({"bootstrap.servers": where, "client.id": client_id, "linger.ms": 0, **config})
+    return Producer({"bootstrap.servers": where, "client.id": client_id, "linger.ms": 0, **named(settings)})
+
+
+def named(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as librdkafka names them, and its callbacks."""
+    return {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in settings.items()}
 
 
 def write(to: Producer, count: int, topic: str = "orders", *, size: int = 20, timeout: float = 20) -> None:
@@ -319,9 +332,10 @@ def login(directory: Path) -> None:
 
 def consumer(where: str, client_id: str, **settings: Any) -> Consumer:
     """A consumer of the group ``readers``."""
-    config = {key.replace("_", "."): value for key, value in settings.items()}
     known = {"bootstrap.servers": where, "client.id": client_id, "group.id": "readers"}
-    return Consumer({**known, "auto.offset.reset": "earliest", "enable.auto.commit": False, **config})
+    return Consumer(
+        {**known, "auto.offset.reset": "earliest", "enable.auto.commit": False, **named(settings)}
+    )
 
 
 def member(where: str, client_id: str, **settings: Any) -> Consumer:

@@ -16,14 +16,17 @@ QUIET_SECONDS = 1.5
 
 
 @contextmanager
-def recording(path: Path, ports: Iterable[int], *options: str, until_quiet: bool = True) -> Iterator[None]:
+def recording(
+    path: Path, ports: Iterable[int], *options: str, until_quiet: bool = True, namespace: str = ""
+) -> Iterator[None]:
     """Record what passes through these TCP ports until the block ends and nothing has come for QUIET_SECONDS.
 
     Where clients go on talking it never is quiet: the recording then ends so long after the block, and
-    lacks the last second.
+    lacks the last second. With the name of a network namespace, record there.
     """
     capture_filter = " or ".join(f"tcp port {port}" for port in ports)
     command = [
+        *(["ip", "netns", "exec", namespace] if namespace else []),
         "tcpdump",
         "-i",
         "lo",

@@ -4,7 +4,7 @@ zero windows, how it opened and ended.
 The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
 the place of capture: of a segment that was lost before that place only the retransmission was captured, and
 it counts as one only if it comes later than an out-of-order segment would. Only commands that report on
-connections collect this (``Connections.analyzes``). Memory: at most 360 bytes for each connection.
+connections collect this (``Connections.analyzes``). Memory: at most 460 bytes for each connection.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 # The numbers of a connection, in one array: separate integers would take 32 bytes each.
 _SYN_NS, _CONNECT_NS, _SYNS, _END, _END_NS = range(5)
+# _LATEST_NS is the time of its latest segment, _SURVIVED_NS the longest silence after which a segment got an
+# answer, _SILENT_NS that before a segment that got none so far, _TRIED_NS the time of that segment, negative
+# if side 1 sent it; 0: there is none.
+_LATEST_NS, _SURVIVED_NS, _SILENT_NS, _TRIED_NS, _KEEPALIVES = range(5, 10)
 _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
     2,
     4,
@@ -30,10 +34,12 @@ _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
 # number. _ZERO_NS is how long the window was zero; less the time since when, and so negative, while it is.
 # _QUIET_NS is since when the window is zero and the side sent no new payload, 0 if it is not. _SENT_NS is
 # when it last sent new payload before the connection ended. _SHORTEST_NS is the shortest round trip.
-_SIDE = 5
+# _LARGEST is the largest payload of a segment, _PASSED the largest that was acknowledged for certain,
+# _REPEATED that of the latest retransmission.
+_SIDE = 10
 _TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
-_QUIET_NS, _STALLED_NS, _SENT_NS, _SHORTEST_NS = 8, 9, 10, 11
-_NUMBERS = 12
+_QUIET_NS, _STALLED_NS, _SENT_NS, _SHORTEST_NS, _LARGEST, _PASSED, _REPEATED = range(8, 15)
+_NUMBERS = 15
 
 OPENED, REFUSED, UNANSWERED, ONE_WAY = "opened", "refused", "unanswered", "one_way"
 UNOPENED = frozenset({REFUSED, UNANSWERED, ONE_WAY})
@@ -47,6 +53,18 @@ STALL_NS = SECOND_NS
 """An end is stalled if its window is zero and it sends nothing for so long. A broker that has many requests
 of a connection waiting closes its window too, because it reads them one by one, but it responds all the time.
 """
+
+
+SILENCE_NS = 10 * SECOND_NS
+"""A connection is silent if no segment of either side comes for so long."""
+
+
+class Silence(NamedTuple):
+    """A time without segments, and the segment after it: when it came, and from which side."""
+
+    length_ns: int
+    tried_ns: int
+    side: int
 
 
 class End(NamedTuple):
@@ -63,7 +81,9 @@ class TcpAnalysis:
     __slots__ = ("_numbers",)
 
     def __init__(self) -> None:
-        self._numbers = array("q", (0, 0, 0, 0, 0, *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN))))
+        self._numbers = array(
+            "q", (*_SIDE * (0,), *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN, 0, 0, 0)))
+        )
 
     def feed(
         self,
@@ -81,6 +101,9 @@ class TcpAnalysis:
         numbers = self._numbers
         own = _SIDE + _NUMBERS * side
         other = _SIDE + _NUMBERS * (1 - side)
+        if time_ns - numbers[_LATEST_NS] >= SILENCE_NS or numbers[_TRIED_NS]:
+            self._silent(side, time_ns, flags)
+        numbers[_LATEST_NS] = time_ns
         if numbers[own + _QUIET_NS]:
             self._quiet(own, time_ns, sequence, flags, length, window)
         if flags & (SYN | FIN | RST):
@@ -92,14 +115,18 @@ class TcpAnalysis:
                 numbers[own + _TOP] = (sequence + length) & SEQUENCE_MASK
                 numbers[own + _UNACKED_NS] = time_ns
                 numbers[own + _SEGMENTS] += 1
+                if length > numbers[own + _LARGEST]:
+                    numbers[own + _LARGEST] = length
                 if not numbers[_END]:
                     numbers[own + _SENT_NS] = time_ns
             elif length == 1 and ahead == 0 and numbers[other + _ACK] >> 16 == top:
                 numbers[other + _ACK] = _UNKNOWN  # a keep-alive probe: the ACK for it is not a duplicate
+                numbers[_KEEPALIVES] += 1
             else:
-                self._repeated(own, time_ns, is_last=not ahead)
+                self._repeated(own, time_ns, length, is_last=not ahead)
         elif distance(numbers[own + _TOP], sequence) == -1:
             numbers[other + _ACK] = _UNKNOWN
+            numbers[_KEEPALIVES] += 1
         if flags & (RST | ACK) != ACK:
             return
         if not flags & SYN and not numbers[_CONNECT_NS] and numbers[_SYN_NS] and numbers[other + _TOP] >= 0:
@@ -118,6 +145,8 @@ class TcpAnalysis:
             return
         if before == _UNKNOWN or distance(before >> 16, acknowledgment) >= 0:
             numbers[own + _ACK] = latest
+            if numbers[other + _LARGEST] > numbers[other + _PASSED]:
+                self._passed(other, before, acknowledgment)
             if acknowledgment == numbers[other + _TOP] and numbers[other + _UNACKED_NS]:
                 round_trip_ns = max(0, time_ns - numbers[other + _UNACKED_NS])
                 if numbers[other + _SHORTEST_NS] == _UNKNOWN or round_trip_ns < numbers[other + _SHORTEST_NS]:
@@ -203,6 +232,39 @@ class TcpAnalysis:
         """When a side last sent new payload, before either side ended the connection; 0: never."""
         return self._of(side, _SENT_NS)
 
+    @property
+    def latest_ns(self) -> int:
+        """Time of its latest segment."""
+        return self._numbers[_LATEST_NS]
+
+    @property
+    def survived_ns(self) -> int:
+        """The longest silence after which a segment got an answer; 0: none."""
+        return self._numbers[_SURVIVED_NS]
+
+    @property
+    def fatal_silence(self) -> Silence | None:
+        """The silence after which nothing was answered any more, except with an RST; None: none was."""
+        tried = self._numbers[_TRIED_NS]
+        return Silence(self._numbers[_SILENT_NS], abs(tried), int(tried < 0)) if tried else None
+
+    @property
+    def keepalives(self) -> int:
+        """Keep-alive probes of both sides."""
+        return self._numbers[_KEEPALIVES]
+
+    def passed(self, side: int) -> int:
+        """The largest payload of a segment of a side that was acknowledged for certain."""
+        return self._of(side, _PASSED)
+
+    def largest(self, side: int) -> int:
+        """The largest payload of a segment of a side, acknowledged or not."""
+        return self._of(side, _LARGEST)
+
+    def repeated(self, side: int) -> int:
+        """Payload of the segment that a side retransmitted last; 0: none."""
+        return self._of(side, _REPEATED)
+
     def unacknowledged(self, side: int) -> int:
         """Bytes of a side that the other side has not acknowledged; 0 if it never sent an ACK."""
         top, ack = self._of(side, _TOP), self._of(1 - side, _ACK)
@@ -231,6 +293,25 @@ class TcpAnalysis:
 
     def _of(self, side: int, number: int) -> int:
         return self._numbers[_SIDE + _NUMBERS * side + number]
+
+    def _silent(self, side: int, time_ns: int, flags: int) -> None:
+        """A segment after a silence, or the first ones behind that."""
+        numbers = self._numbers
+        if not numbers[_TRIED_NS]:
+            if numbers[_LATEST_NS] > 0 and not flags & (SYN | FIN | RST):
+                numbers[_SILENT_NS] = time_ns - numbers[_LATEST_NS]
+                numbers[_TRIED_NS] = -time_ns if side else time_ns
+        elif (numbers[_TRIED_NS] < 0) != side and not flags & RST:
+            numbers[_SURVIVED_NS] = max(numbers[_SURVIVED_NS], numbers[_SILENT_NS])
+            numbers[_TRIED_NS] = 0
+
+    def _passed(self, other: int, before: int, acknowledgment: int) -> None:
+        """An acknowledgment of new payload: of so many bytes, one segment may have had all."""
+        numbers = self._numbers
+        passed = numbers[other + _LARGEST]
+        if acknowledgment != numbers[other + _TOP]:
+            passed = 0 if before == _UNKNOWN else min(passed, distance(before >> 16, acknowledgment))
+        numbers[other + _PASSED] = max(numbers[other + _PASSED], passed)
 
     def _control(self, side: int, time_ns: int, sequence: int, flags: int, length: int) -> None:
         """Count a SYN, FIN or RST."""
@@ -275,7 +356,7 @@ class TcpAnalysis:
         if acknowledgment == self._of(1 - side, _TOP):
             self._numbers[_CONNECT_NS] = max(1, time_ns - self._numbers[_SYN_NS])
 
-    def _repeated(self, own: int, time_ns: int, *, is_last: bool) -> None:
+    def _repeated(self, own: int, time_ns: int, length: int, *, is_last: bool) -> None:
         """Payload without a new byte: a retransmission, unless it is out of order or was captured twice."""
         numbers = self._numbers
         since_ns = numbers[own + _UNACKED_NS]
@@ -285,4 +366,5 @@ class TcpAnalysis:
             if time_ns - since_ns < allowance_ns:
                 return
         numbers[own + _RETRANSMITTED] += 1
+        numbers[own + _REPEATED] = length
         numbers[own + _UNACKED_NS] = 0  # it is unknown which of the copies is acknowledged (Karn, RFC 6298)

@@ -10,7 +10,7 @@ bytes for each connection that is open (``limits.connections``) or has waiting e
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import WAITING_APIS, outcome
@@ -53,6 +53,13 @@ _NO_GAPS: Mapping[str, int] = {}
 _NO_KEYS: frozenset[int | None] = frozenset()
 
 
+class Session(NamedTuple):
+    """A login's: when it ends, and its lifetime."""
+
+    end_ns: int
+    lifetime_ns: int
+
+
 class ConnectionLogRow:
     """One connection.
 
@@ -83,6 +90,8 @@ class ConnectionLogRow:
         repeated: bytes that were captured again, by side.
         seen: by side, whether any packet was captured.
         outstanding: requests without a response at its end.
+        outstanding_bytes: the largest of those requests.
+        session: of the last login, if it has a lifetime (KIP-368).
         outstanding_calls, outstanding_ns, outstanding_api: of those that do not wait by design, as Fetch and
             JoinGroup do: their number, when the first was sent, API and version of the last.
         waited: keys of the APIs of answered requests that wait by design.
@@ -134,6 +143,7 @@ class ConnectionLogRow:
         "out_of_order",
         "outstanding",
         "outstanding_api",
+        "outstanding_bytes",
         "outstanding_calls",
         "outstanding_ns",
         "principal",
@@ -146,6 +156,7 @@ class ConnectionLogRow:
         "sasl_mechanism",
         "seen",
         "served",
+        "session",
         "skipped_bytes",
         "tcp",
         "throttle_ns",
@@ -194,7 +205,8 @@ class ConnectionLogRow:
         self.skipped_bytes: int | None = None
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
-        self.throttle_ns = self.muted_ns = 0
+        self.throttle_ns = self.muted_ns = self.outstanding_bytes = 0
+        self.session: Session | None = None
         self.is_listener = self.is_refused = self.is_selected = False
 
     @property
@@ -279,6 +291,9 @@ class ConnectionLogRow:
             throttle_ns = max(0, throttle_ms) * MILLISECOND_NS
             self.throttle_ns += throttle_ns
             self.muted_ns = max(self.muted_ns, exchange.response_frame.end_ns + throttle_ns)
+        if (lifetime_ms := response.get("session_lifetime_ms")) and exchange.response_frame is not None:
+            lifetime_ns = max(0, lifetime_ms) * MILLISECOND_NS
+            self.session = Session(exchange.response_frame.end_ns + lifetime_ns, lifetime_ns)
         if not self.is_refused and (errors := content.errors(exchange)):
             is_login = exchange.api in _LOGIN_APIS
             self.is_refused = is_login or not _REFUSED.isdisjoint(errors)
@@ -294,7 +309,7 @@ class ConnectionLogRow:
         waited: frozenset[int],
     ) -> None:
         """Add answered exchanges without anomalies; see ``ConnectionPlan``."""
-        self.outstanding = self.outstanding_calls = 0
+        self.outstanding = self.outstanding_calls = self.outstanding_bytes = 0
         self.outstanding_ns = self.held_api = None
         self.waited |= waited
         number, served = exchanges
@@ -331,7 +346,7 @@ class ConnectionLogRow:
             is_whole = exchange.kind == ANSWERED and exchange.announced is None
             self.served += is_whole and exchange.api not in HANDSHAKE_APIS
             self.outstanding = int(exchange.kind == ANSWERED and not is_whole)  # its rest
-            self.outstanding_calls = 0
+            self.outstanding_calls = self.outstanding_bytes = 0
             self.outstanding_ns = self.held_api = None
             if exchange.api in WAITING_APIS:
                 self.waited |= {exchange.api_key}
@@ -340,6 +355,8 @@ class ConnectionLogRow:
                 self.last_call = exchange.time_ns, response.start_ns
         elif exchange.kind == UNANSWERED:
             self.outstanding += 1
+            if exchange.request_frame is not None:
+                self.outstanding_bytes = max(self.outstanding_bytes, exchange.request_frame.size)
             if exchange.api not in WAITING_APIS:
                 self.outstanding_calls += 1
                 self.outstanding_api = _named(exchange)

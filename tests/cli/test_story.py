@@ -296,7 +296,7 @@ def test_a_node_id_needs_files(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 def test_a_host_has_both_its_sides(capsys: pytest.CaptureFixture[str]) -> None:
     verdict, *rows = rows_of(capsys, "host:10.99.0.13", incident("mtu-blackhole"))
-    assert verdict["why"].startswith("network-loss: client scanner at 10.99.0.13, ")
+    assert verdict["why"].startswith("mtu-black-hole: client scanner at 10.99.0.13, ")
     assert {row["client_ip"] for row in rows if row["type"] == "exchange"} == {"10.99.0.13"}
     assert any(" opened: scanner at 10.99.0.13 to 10.99.0.1:9092" in row["text"] for row in rows)
     _, *rows = rows_of(capsys, "host:10.99.0.3", incident("mtu-blackhole"))

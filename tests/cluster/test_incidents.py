@@ -25,12 +25,18 @@ FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
         "queueing": [("client bursty", "695 of 3,936 Produce requests on 1 connection waited")]
     },
     "mtu-blackhole": {
+        "mtu-black-hole": [
+            (
+                "client scanner at 10.99.0.13, 2 brokers: 10.99.0.1:9092 and 10.99.0.3:9092",
+                "1,448-byte segments of requests never arrive, those of up to 782 bytes do (10 connections)",
+            )
+        ],
         "network-loss": [
             (
                 "client scanner at 10.99.0.13, 2 brokers: 10.99.0.1:9092 and 10.99.0.3:9092",
                 "104,256 bytes on 10 connections never arrived",
             )
-        ]
+        ],
     },
     "poll-timeout": {
         "poll-timeout": [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.limits import SECOND_NS
 from kdissect.net.analysis import STALL_NS, TcpAnalysis
 from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack
 from kdissect.pipeline import Dissection
@@ -114,11 +115,47 @@ class Conversation:
         self.send(0, 100, 500)
 
 
-def test_a_connection_takes_at_most_360_bytes() -> None:
+def test_a_connection_takes_at_most_460_bytes() -> None:
     talk = Conversation()
     talk.open()
     talk.send(0, 100, 500, length=10)
-    assert sum(sys.getsizeof(each) for each in (talk.tcp, talk.tcp._numbers)) <= 360
+    assert sum(sys.getsizeof(each) for each in (talk.tcp, talk.tcp._numbers)) <= 460
+
+
+def test_the_largest_payload_that_was_acknowledged() -> None:
+    talk = Conversation()
+    talk.open()
+    talk.send(0, 100, 500, length=700)
+    assert (talk.tcp.largest(0), talk.tcp.passed(0)) == (700, 0)
+    talk.send(1, 500, 400)  # part of it: a segment of 300 bytes arrived for certain
+    assert talk.tcp.passed(0) == 300
+    talk.send(1, 500, 800)
+    talk.send(0, 800, 500, length=1448)
+    talk.now_ns += 300 * MILLISECOND
+    talk.send(0, 800, 500, length=1448)
+    assert (talk.tcp.largest(0), talk.tcp.passed(0), talk.tcp.repeated(0)) == (1448, 700, 1448)
+    assert (talk.tcp.largest(1), talk.tcp.passed(1), talk.tcp.repeated(1)) == (0, 0, 0)
+
+
+def test_silences_that_were_survived_and_the_one_that_was_not() -> None:
+    talk = Conversation()
+    talk.open()
+    talk.now_ns += 30 * SECOND_NS
+    talk.send(0, 99, 500)  # a keep-alive probe
+    assert talk.tcp.fatal_silence is not None
+    talk.send(1, 500, 100)
+    assert (talk.tcp.fatal_silence, talk.tcp.survived_ns // SECOND_NS, talk.tcp.keepalives) == (None, 30, 1)
+    for wait_s in (60, 15, 30):
+        talk.now_ns += wait_s * SECOND_NS
+        talk.send(1, 500, 100, length=10)
+    silence = talk.tcp.fatal_silence
+    assert (silence.length_ns // SECOND_NS, silence.side, talk.now_ns - silence.tried_ns) == (
+        60,
+        1,
+        45 * SECOND_NS + 2 * MILLISECOND,
+    )
+    talk.send(0, 100, 500, RST)
+    assert talk.tcp.fatal_silence == silence
 
 
 def test_the_shortest_round_trip() -> None:

@@ -51,7 +51,8 @@ def test_the_cause_of_a_trouble_is_named(path: Path) -> None:
     assert len(lines) <= LINES
     assert all(columns_of(line) <= 80 for line in lines)
     assert lines[0].startswith(("capture     good: ", "capture     No Kafka")), "the capture is not to blame"
-    verdict = lines[1].removeprefix("traffic").split(":")[0].strip()
+    traffic = next(line for line in lines if line.startswith("traffic"))
+    verdict = traffic.removeprefix("traffic").split(":")[0].strip()
     assert (verdict == "good") == (not truth["findings"])
     text = " ".join(line[12:].strip() for line in lines)
     for rule in truth["findings"]:

@@ -10,10 +10,11 @@ const UNKNOWN: i64 = -1;
 const REORDERED_NS: i64 = 3_000_000;
 const COPY_NS: i64 = 1_000_000;
 const STALL_NS: i64 = 1_000_000_000;
+const SILENCE_NS: i64 = 10_000_000_000;
 
 /// How many of the numbers are about the connection, and how many about each side.
-const SHARED: usize = 5;
-const OF_SIDE: usize = 12;
+const SHARED: usize = 10;
+const OF_SIDE: usize = 15;
 const NUMBERS: usize = SHARED + 2 * OF_SIDE;
 const NUMBER_BYTES: usize = size_of::<i64>();
 
@@ -32,6 +33,9 @@ struct Side {
     stalled_ns: i64,
     sent_ns: i64,
     shortest_ns: i64,
+    largest: i64,
+    passed: i64,
+    repeated: i64,
 }
 
 impl Side {
@@ -49,6 +53,18 @@ impl Side {
             self.quiet_ns = 0;
         }
     }
+
+    /// An acknowledgment of new payload: of so many bytes, one segment may have had all.
+    fn pass(&mut self, before: i64, acknowledgment: u32) {
+        let passed = if i64::from(acknowledgment) == self.top {
+            self.largest
+        } else if before == UNKNOWN {
+            0
+        } else {
+            self.largest.min(distance(before >> 16, acknowledgment))
+        };
+        self.passed = self.passed.max(passed);
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +74,11 @@ pub struct Analysis {
     syns: i64,
     end: i64,
     end_ns: i64,
+    latest_ns: i64,
+    survived_ns: i64,
+    silent_ns: i64,
+    tried_ns: i64,
+    keepalives: i64,
     sides: [Side; 2],
     /// Which side is the client.
     client: usize,
@@ -82,6 +103,11 @@ impl Default for Analysis {
             syns: 0,
             end: 0,
             end_ns: 0,
+            latest_ns: 0,
+            survived_ns: 0,
+            silent_ns: 0,
+            tried_ns: 0,
+            keepalives: 0,
             sides: [side(), side()],
             client: 0,
         }
@@ -99,9 +125,10 @@ impl Analysis {
             let bytes = numbers.next().and_then(<[u8]>::first_chunk);
             i64::from_ne_bytes(*bytes.unwrap_or(&[0; NUMBER_BYTES]))
         };
-        let [syn_ns, connect_ns, syns, end, end_ns] = [(); SHARED].map(|()| next());
+        let [syn_ns, connect_ns, syns, end, end_ns, latest_ns, survived_ns, silent_ns, tried_ns, keepalives] =
+            [(); SHARED].map(|()| next());
         let sides = [(); 2].map(|()| {
-            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns, shortest_ns] =
+            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns, shortest_ns, largest, passed, repeated] =
                 [(); OF_SIDE].map(|()| next());
             Side {
                 top,
@@ -116,6 +143,9 @@ impl Analysis {
                 stalled_ns,
                 sent_ns,
                 shortest_ns,
+                largest,
+                passed,
+                repeated,
             }
         });
         Some(Analysis {
@@ -124,6 +154,11 @@ impl Analysis {
             syns,
             end,
             end_ns,
+            latest_ns,
+            survived_ns,
+            silent_ns,
+            tried_ns,
+            keepalives,
             sides,
             client,
         })
@@ -131,7 +166,18 @@ impl Analysis {
 
     /// `TcpAnalysis.state`.
     pub fn state(&self) -> Vec<u8> {
-        let mut numbers = vec![self.syn_ns, self.connect_ns, self.syns, self.end, self.end_ns];
+        let mut numbers = vec![
+            self.syn_ns,
+            self.connect_ns,
+            self.syns,
+            self.end,
+            self.end_ns,
+            self.latest_ns,
+            self.survived_ns,
+            self.silent_ns,
+            self.tried_ns,
+            self.keepalives,
+        ];
         for side in &self.sides {
             numbers.extend([
                 side.top,
@@ -146,6 +192,9 @@ impl Analysis {
                 side.stalled_ns,
                 side.sent_ns,
                 side.shortest_ns,
+                side.largest,
+                side.passed,
+                side.repeated,
             ]);
         }
         numbers.into_iter().flat_map(i64::to_ne_bytes).collect()
@@ -170,6 +219,11 @@ impl Analysis {
             ..
         } = segment;
         let length = segment.payload.len() as u32;
+        let silent_ns = time_ns.saturating_sub(self.latest_ns);
+        if self.tried_ns != 0 || silent_ns >= SILENCE_NS {
+            self.silent(side, time_ns, flags, silent_ns);
+        }
+        self.latest_ns = time_ns;
         let [one, two] = &mut self.sides;
         let (own, other) = if side == 0 { (one, two) } else { (two, one) };
         if own.quiet_ns != 0 {
@@ -189,16 +243,19 @@ impl Analysis {
                 own.top = i64::from(sequence.wrapping_add(length));
                 own.unacked_ns = time_ns;
                 own.segments += 1;
+                own.largest = own.largest.max(size);
                 if self.end == 0 {
                     own.sent_ns = time_ns;
                 }
             } else if length == 1 && ahead == 0 && other.ack >> 16 == top {
                 other.ack = UNKNOWN;
+                self.keepalives += 1;
             } else {
-                self.repeated(side, time_ns, ahead == 0);
+                self.repeated(side, time_ns, size, ahead == 0);
             }
         } else if distance(own.top, sequence) == -1 {
             other.ack = UNKNOWN;
+            self.keepalives += 1;
         }
         if flags & (RST | ACK) != ACK {
             return;
@@ -227,6 +284,9 @@ impl Analysis {
         }
         if before == UNKNOWN || distance(before >> 16, acknowledgment) >= 0 {
             own.ack = latest;
+            if other.largest > other.passed {
+                other.pass(before, acknowledgment);
+            }
             if i64::from(acknowledgment) == other.top && other.unacked_ns != 0 {
                 let round_trip_ns = time_ns.saturating_sub(other.unacked_ns).max(0);
                 if other.shortest_ns == UNKNOWN || round_trip_ns < other.shortest_ns {
@@ -234,6 +294,19 @@ impl Analysis {
                 }
                 other.unacked_ns = 0;
             }
+        }
+    }
+
+    /// A segment after a silence, or the first ones behind that.
+    fn silent(&mut self, side: usize, time_ns: i64, flags: u8, silent_ns: i64) {
+        if self.tried_ns == 0 {
+            if self.latest_ns > 0 && flags & (SYN | FIN | RST) == 0 {
+                self.silent_ns = silent_ns;
+                self.tried_ns = if side == 0 { time_ns } else { -time_ns };
+            }
+        } else if usize::from(self.tried_ns < 0) != side && flags & RST == 0 {
+            self.survived_ns = self.survived_ns.max(self.silent_ns);
+            self.tried_ns = 0;
         }
     }
 
@@ -278,7 +351,7 @@ impl Analysis {
     }
 
     /// Payload without new bytes: a retransmission, unless it is out of order or was captured twice.
-    fn repeated(&mut self, side: usize, time_ns: i64, is_last: bool) {
+    fn repeated(&mut self, side: usize, time_ns: i64, length: i64, is_last: bool) {
         let own = &mut self.sides[side];
         if own.unacked_ns != 0 {
             let allowance_ns = match if self.syns == 1 { self.connect_ns } else { 0 } {
@@ -291,6 +364,7 @@ impl Analysis {
             }
         }
         own.retransmitted += 1;
+        own.repeated = length;
         own.unacked_ns = 0;
     }
 }

@@ -351,6 +351,20 @@ _LOOP = 10
 _NO_HANDSHAKE = "the broker takes no token without SaslHandshake, and closed the connection"
 
 
+_NO_MECHANISM, _MECHANISMS = "UNSUPPORTED_SASL_MECHANISM", 10
+
+
+def _some(one: set[str], other: set[str]) -> set[str]:
+    return {*sorted(one | other)[:_MECHANISMS]}
+
+
+@summed
+class Logins(Evidence):
+    """Logins that failed; the mechanisms that the listener has, if theirs was not one of them."""
+
+    offered: set[str] = joined(_some, set)
+
+
 @summed
 class Sasl(Rule):
     """A client that cannot log in can do nothing else, and some retry forever."""
@@ -371,13 +385,17 @@ class Sasl(Rule):
         "--describe --entity-type users."
     )
     apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
+    counts = Logins
 
     def feed(self, facts: Facts) -> None:
         """Count failed logins."""
         exchange = facts.exchange
         mechanism = (exchange.request or {}).get("mechanism") or exchange.sasl_mechanism
         for error in facts.errors:
-            self.kept[facts.client, exchange.connection.client.ip, mechanism, error].add(facts)
+            kept = self.kept[facts.client, exchange.connection.client.ip, mechanism, error]
+            kept.add(facts)
+            if error == _NO_MECHANISM:
+                kept.offered |= {*(exchange.response or {}).get("mechanisms", ())[:_MECHANISMS]}
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if the broker closed it after a token without SaslHandshake."""
@@ -388,9 +406,10 @@ class Sasl(Rule):
     def _level(self, each: Evidence) -> str:
         return ERROR if each.count >= _LOOP else WARNING
 
-    def _message(self, scope: Scope, each: Evidence) -> str:
+    def _message(self, scope: Scope, each: Logins) -> str:
         by = f" with {listed(scope['mechanism'])}" if scope.get("mechanism") else ""
-        return f"login{by} failed {times(each.count)}: {', '.join(scope['error'])}"
+        offered = f"; the listener has {listed(sorted(each.offered))}" if each.offered else ""
+        return f"login{by} failed {times(each.count)}: {', '.join(scope['error'])}{offered}"
 
 
 # ------------------------------------------------------------------------------------------------------------

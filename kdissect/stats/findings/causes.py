@@ -51,7 +51,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     "broker-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout", "broker-resets", "broker-closes"), BROKER),
         **dict.fromkeys(("reconnect-loop", "request-timeouts", "incomplete-messages"), BROKER),
-        "broker-silent": BROKER,
+        **dict.fromkeys(("broker-silent", "idle-connection-dropped"), BROKER),
         "leaders-moving": NODE,
         **dict.fromkeys(("not-leader-storm", "coordinator-unavailable", "not-enough-replicas"), TIME),
     },
@@ -60,12 +60,28 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("reconnect-loop", "connection-per-request", "metadata-polling"), CLIENT),
     },
     "tls-port-mismatch": _USELESS,
+    "shared-address": {"not-leader-storm": BROKER},
+    "session-expired": dict.fromkeys(("broker-closes", "broker-resets", "reconnect-loop"), PATH),
+    "long-polls-cut": {
+        **dict.fromkeys(("broker-closes", "request-timeouts"), PATH),
+        **dict.fromkeys(("reconnect-loop", "connection-per-request"), CLIENT),
+    },
     "sasl-failures": _USELESS,
     "unsupported-version-loop": _USELESS,
     "throttled": {
         **_WAITING,
         **dict.fromkeys(("stalled-reader", "broker-silent"), AS_LONG),
         "falling-behind": CLIENT,
+    },
+    "mtu-black-hole": {
+        **dict.fromkeys(("network-loss", "request-timeouts", "reconnect-loop", "client-vanished"), PATH),
+        **dict.fromkeys(("incomplete-messages", "broker-silent", "idle-connection-dropped"), PATH),
+        **_WAITING,
+    },
+    "idle-connection-dropped": {
+        **dict.fromkeys(("network-loss", "request-timeouts", "client-vanished", "broker-resets"), PATH),
+        **dict.fromkeys(("broker-closes", "incomplete-messages"), PATH),
+        **_WAITING,
     },
     "network-loss": {
         **_WAITING,

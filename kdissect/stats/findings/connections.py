@@ -17,11 +17,12 @@ from kdissect.exchanges.outcomes import AT_ONCE_NS
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
 from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
+from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many
-from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
+from kdissect.stats.connection_log import BROKER, CLIENT, HANDSHAKE_APIS, TLS_ALERT
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.sums import initialize, join, largest, latest, merged, summed, total
+from kdissect.stats.sums import initialize, join, joined, largest, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ class ConnectionRule(Rule):
         return ERROR if each.count >= _ERROR_AT else self.severity
 
 
-def _tcp_key(row: ConnectionLogRow) -> tuple[str, str, str, str]:
+def tcp_key(row: ConnectionLogRow) -> tuple[str, str, str, str]:
     """The key of a connection in a rule about TCP, which ends at a proxy if there is one."""
     if row.hop is not None:
         return "", "", row.hop.ip, str(row.broker)
     return row.client_id or row.client.ip, row.client.ip, "", str(row.broker)
 
 
-_TCP_ENDS = (CLIENT, "host", _PROXY, BROKER)
+TCP_ENDS = (CLIENT, "host", _PROXY, BROKER)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -79,7 +80,8 @@ _TCP_ENDS = (CLIENT, "host", _PROXY, BROKER)
 # ------------------------------------------------------------------------------------------------------------
 
 
-_SILENT_NS, _NEVER_NS = 5 * SECOND_NS, SECOND_NS
+_LARGE_REQUEST = 10_000  # bytes: below that, the size is hardly the reason
+_SILENT_NS, _UNSERVED_NS = 5 * SECOND_NS, SECOND_NS
 _RIGHT_AFTER_NS = SECOND_NS
 
 
@@ -105,7 +107,7 @@ class BrokerSilent(ConnectionRule):
     when = (
         "A request that was acknowledged at the TCP level still had no response when the client closed the "
         f"connection or the capture ended, {_SILENT_NS // SECOND_NS} s or more after it was sent "
-        f"({_NEVER_NS // SECOND_NS} s if the connection never had a response), and nothing else came from "
+        f"({_UNSERVED_NS // SECOND_NS} s if the connection never had a response), and nothing else came from "
         "the broker on the connection in that time. Requests that brokers hold (long polls, JoinGroup, "
         "SyncGroup), the throttle time of a quota, and connections that the broker ended are not counted. "
         f"Error at {_ERROR_AT} connections."
@@ -132,7 +134,7 @@ class BrokerSilent(ConnectionRule):
         waited_ns = until_ns - since_ns
         ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] > came_too_late or not row.from_start
         acknowledged = row.seen[1 - row.client_side] and not row.tcp.unacknowledged(row.client_side)
-        if acknowledged and waited_ns >= (_SILENT_NS if ever else _NEVER_NS):
+        if acknowledged and waited_ns >= (_SILENT_NS if ever else _UNSERVED_NS):
             kept = self.count(row, since_ns)
             kept.last_ns = max(kept.last_ns, until_ns)
             kept.requests += row.outstanding_calls + came_too_late
@@ -198,11 +200,18 @@ class BrokerResets(ConnectionRule):
         )
 
 
+def _range(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
 @summed
 class Closes(Evidence):
-    """Connections closed right after a request, and the APIs of those requests."""
+    """Connections closed right after a request, the APIs of those requests, and the smallest and largest of
+    their sizes.
+    """
 
     requests: Distinct = merged(Distinct)
+    sizes: tuple[int, int] = joined(_range, lambda: (NEVER_NS, 0))
 
 
 @summed
@@ -233,12 +242,16 @@ class BrokerCloses(ConnectionRule):
         if not row.outstanding_calls:
             api, within_ns = row.held_api, AT_ONCE_NS + (row.tcp.connect_ns or 0)  # and a round trip
         if api is not None and row.idle_ns is not None and row.idle_ns <= within_ns:
-            self.count(row, row.end and row.end.time_ns).requests.add(api)
+            kept = self.count(row, row.end and row.end.time_ns)
+            kept.requests.add(api)
+            kept.sizes = _range(kept.sizes, (row.outstanding_bytes, row.outstanding_bytes))
 
     def _message(self, _: Scope, each: Closes) -> str:
-        return (
-            f"{many(each.count, 'connection')} closed right after {', '.join(each.requests.first(_ERROR_AT))}"
-        )
+        smallest, largest = each.sizes
+        size = f" of {smallest:,} bytes" if smallest >= _LARGE_REQUEST else ""
+        size += " or more" if size and largest > smallest else ""
+        requests = ", ".join(each.requests.first(_ERROR_AT))
+        return f"{many(each.count, 'connection')} closed right after {requests}{size}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -426,6 +439,7 @@ class ConnectTimeout(Unreachable):
 
 
 _ATTEMPT_NS = 5 * SECOND_NS
+_LOOKING = HANDSHAKE_APIS | ADVERTISING
 _MAX_ADDRESSES = 64  # of a name
 
 
@@ -502,9 +516,10 @@ class AdvertisedUnreachable(Unreachable):
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
-        "exist. A warning if the capture has no DNS response for the host name and, within "
-        f"{_ATTEMPT_NS // SECOND_NS} s of the response that advertised it, a connection attempt to that "
-        "port failed, at an address not known to be a broker's."
+        "exist, or it is a loopback, unspecified or link-local address (localhost, 0.0.0.0) and the client, "
+        "which is elsewhere, does nothing but look for brokers. A warning if the capture has no DNS response "
+        f"for the host name and, within {_ATTEMPT_NS // SECOND_NS} s of the response that advertised it, a "
+        "connection attempt to that port failed, at an address not known to be a broker's."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -513,11 +528,19 @@ class AdvertisedUnreachable(Unreachable):
 
     advertised: Bounded[tuple[str, int, str], Advertised] = merged()
     names: ResolvedNames = merged()
+    working: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
         Unreachable.__init__(self, limits)
+        self.working = Listeners(limits)  # addresses of clients that do more than that, with port 0
         self.advertised = Bounded(limits.summary_rows, Advertised)
         self.names = ResolvedNames(limits)
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Note the addresses of brokers and clients, and of clients that do more than look for brokers."""
+        Unreachable.feed_aggregate(self, aggregate)
+        if aggregate.keys.api not in _LOOKING:
+            self.working.add(Endpoint(aggregate.connection.client.ip, 0))
 
     def feed(self, facts: Facts) -> None:
         """Note what is advertised to which client."""
@@ -547,6 +570,8 @@ class AdvertisedUnreachable(Unreachable):
             named.setdefault((ip, port), []).append((host, each))
             if by_host.get(_normalized(host)) == set():
                 yield self._part(ip, f"{host}:{port}", "DNS has no such name (NXDOMAIN)", each)
+            if _leads_astray(host, ip) and Endpoint(ip, 0) not in self.working:
+                yield self._part(ip, f"{host}:{port}", "no address of another machine", each)
         for ip, broker, attempts in self.tried(known=False):
             for host, reported in named.get((ip, broker.port), ()):
                 name = f"{host}:{broker.port}"
@@ -581,6 +606,20 @@ class AdvertisedUnreachable(Unreachable):
 
 def _normalized(host: str) -> str:
     return host.rstrip(".").lower()
+
+
+def _leads_astray(host: str, client: str) -> bool:
+    """Whether an advertised address means the client's own machine, or none: loopback, unspecified or
+    link-local, for a client that is not on loopback itself.
+    """
+    try:
+        address, own = ip_address(host), ip_address(client)
+    except ValueError:
+        return host == "localhost" and not client.startswith(("127.", "::1"))
+    astray = (
+        address.is_loopback or address.is_unspecified or (address.is_link_local and not own.is_link_local)
+    )
+    return astray and not own.is_loopback
 
 
 def _is_address(host: str) -> bool:
@@ -643,7 +682,7 @@ class TlsPortMismatch(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
-        if _is_rejected_hello(row):
+        if is_rejected_hello(row):
             self.hellos[row.client.ip, row.broker].note(row)
 
     def findings(self) -> Iterator[RulePart]:
@@ -673,7 +712,7 @@ class TlsPortMismatch(ConnectionRule):
         return "; ".join(texts)
 
 
-def _is_rejected_hello(row: ConnectionLogRow) -> bool:
+def is_rejected_hello(row: ConnectionLogRow) -> bool:
     """Whether the client started TLS, and the broker ended the connection without sending a byte."""
     return (
         row.protocol == _TLS
@@ -727,7 +766,7 @@ class ClosedInHandshake(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
-        if _is_rejected_hello(row):
+        if is_rejected_hello(row):
             if row.is_listener:
                 self.listeners.add(row.broker)
             self.kept[row.client.ip, row.broker].note(row)
@@ -886,7 +925,7 @@ class NetworkLoss(ConnectionRule):
 
     name = "network-loss"
     severity = WARNING
-    of = _TCP_ENDS
+    of = TCP_ENDS
     failed = "stuck"
     lost = "delays.network_us"
     title = "Packets between a client and a broker are lost."
@@ -927,7 +966,7 @@ class NetworkLoss(ConnectionRule):
         if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
             return
         lost = [tcp.lost(side) for side in (0, 1)]
-        kept = self.kept[_tcp_key(row)]
+        kept = self.kept[tcp_key(row)]
         kept.segments += tcp.segments(0) + tcp.segments(1)
         kept.syns += tcp.syn_retransmissions > 0
         kept.answered += row.kinds[ANSWERED]
@@ -999,7 +1038,7 @@ class StalledReader(ConnectionRule):
 
     name = "stalled-reader"
     severity = WARNING
-    of = (*_TCP_ENDS, "end")
+    of = (*TCP_ENDS, "end")
     lost = "stalled_ns"
     title = "A client or a broker stops reading from a connection (zero window)."
     when = (
@@ -1023,7 +1062,7 @@ class StalledReader(ConnectionRule):
             stalled_ns -= row.throttle_ns if end == BROKER else 0
             if stalled_ns >= STALL_NS:
                 reader = _PROXY if end == CLIENT and row.hop is not None else end
-                kept = self.kept[*_tcp_key(row), reader]
+                kept = self.kept[*tcp_key(row), reader]
                 kept.note(row)
                 kept.last_ns = max(kept.last_ns, (row.last_ns if row.end is None else row.end.time_ns) or 0)
                 kept.stalled_ns += stalled_ns
@@ -1062,7 +1101,7 @@ class ClientVanished(ConnectionRule):
 
     name = "client-vanished"
     severity = WARNING
-    of = _TCP_ENDS
+    of = TCP_ENDS
     is_event = True
     title = "A client stops acknowledging and comes back on a new connection."
     when = (
@@ -1081,7 +1120,7 @@ class ClientVanished(ConnectionRule):
             return
         broker_side = 1 - row.client_side
         unread = row.tcp.unacknowledged(broker_side)
-        kept = self.kept[_tcp_key(row)]
+        kept = self.kept[tcp_key(row)]
         if row.ended_by != CLIENT and unread and row.tcp.retransmitted(broker_side) >= _UNANSWERED_COPIES:
             kept.note(row, row.last_ns)
             kept.bytes += unread

@@ -56,6 +56,7 @@ from kdissect.stats.findings.consumers import (
     PollTimeout,
     RebalanceStorm,
 )
+from kdissect.stats.findings.doors import HellosRejected, SharedAddress, WrongPort, WrongProtocol
 from kdissect.stats.findings.errors import (
     AuthorizationDenied,
     CoordinatorUnavailable,
@@ -63,7 +64,9 @@ from kdissect.stats.findings.errors import (
     ProduceRefused,
     StorageError,
 )
+from kdissect.stats.findings.logins import SessionExpired
 from kdissect.stats.findings.outages import BrokerUnreachable
+from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole
 from kdissect.stats.findings.producers import (
     Acks,
     EpochDuplicates,
@@ -98,10 +101,12 @@ RULES: tuple[type[Rule], ...] = (
         AdvertisedUnreachable,
     ),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
+    *(WrongPort, HellosRejected, WrongProtocol, SharedAddress),
+    *(MtuBlackHole, IdleDropped, LongPollsCut),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
-    *(Sasl, Throttled, ClientUnserved),
+    *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),

@@ -27,7 +27,7 @@ def test_logins_that_fail() -> None:
 def test_a_mechanism_that_the_broker_does_not_have() -> None:
     refused = {"error_code": 33, "mechanisms": ["PLAIN"]}
     (row,) = findings_of(Sasl, [facts_of("SaslHandshake", 1, 1, {"mechanism": "GSSAPI"}, refused)])
-    assert row.message == "login with GSSAPI failed once: UNSUPPORTED_SASL_MECHANISM"
+    assert row.message == "login with GSSAPI failed once: UNSUPPORTED_SASL_MECHANISM; the listener has PLAIN"
 
 
 def test_logins_that_work() -> None:

@@ -1,0 +1,292 @@
+"""Connections and addresses -> clients at the wrong door: a port without Kafka, a port that expects something
+else, an address that means another machine.
+
+What is refused or unanswered has no Kafka in it. So these rules need only TCP and a port that nobody else
+uses for Kafka in the capture; each message says how to name the port if it is Kafka's all the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.anomalies import NOTE, WARNING
+from kdissect.exchanges.learned import Listeners
+from kdissect.exchanges.nodes import nodes
+from kdissect.net.analysis import UNOPENED
+from kdissect.phrases import listed, many
+from kdissect.stats.connection_log import BROKER
+from kdissect.stats.findings.connections import Attempts, ConnectionRule, Unreachable, is_rejected_hello
+from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule
+from kdissect.stats.quantiles import Distinct
+from kdissect.stats.sums import merged, summed, total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.limits import Limits
+    from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.load import Aggregate
+
+_RETRIES = 3
+_USUAL_PORTS = range(9092, 9100)
+
+
+def _option(port: str) -> str:
+    return f"-d tcp.port=={port.rpartition(':')[2]},kafka"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Attempts to connect where no broker was ever seen -> a wrong port or host, or a broker that is down.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class WrongPort(Unreachable):
+    """A client with a wrong port, or whose broker never came up, connects again and again. There is no Kafka
+    in that, so it would go unnoticed.
+    """
+
+    name = "no-listener"
+    severity = WARNING
+    title = "A client connects again and again to a port where no Kafka was seen, and is never let in."
+    when = (
+        f"{_RETRIES} attempts of an address to connect to an endpoint, all refused or unanswered. A note if "
+        "there is Kafka traffic in the capture, none of it with that host or port number, and the port is "
+        f"none of {_USUAL_PORTS.start} to {_USUAL_PORTS.stop - 1}: then it is probably another service. "
+        "Scans and floods are not reported."
+    )
+    advice = (
+        "If a broker should listen there, check that it runs and that bootstrap.servers has the right host "
+        "and port. Refused: the host is up and nothing listens; unanswered: a firewall, or no such host."
+    )
+    openings = UNOPENED
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it did not open; note where one did, and listeners that -d names."""
+        if row.opening in UNOPENED:
+            self.attempt(row)
+        if row.opening not in UNOPENED or row.is_listener:
+            self.listeners.add(row.broker)
+
+    def findings(self) -> Iterator[RulePart]:
+        """Endpoints that let nobody in; advertised-listener-unreachable has those that are advertised."""
+        places = {(end.ip, end.port) for end in self.known if end.port}
+        hosts, ports = {ip for ip, _ in places}, {port for _, port in places}
+        for ip, end, each in self.tried(known=False):
+            if each.count < _RETRIES or end in self.listeners or end in self.named:
+                continue
+            if each.count == each.refused or each.repeated:
+                near = end.ip in hosts or end.port in ports or end.port in _USUAL_PORTS
+                yield self.part((ip, end), each, WARNING if near or not places else NOTE)
+
+    def _message(self, scope: Scope, each: Attempts) -> str:
+        return f"{each.failures}, none succeeded; if it is Kafka's: {_option(scope[BROKER][0])}"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ClientHellos that the far end does not answer, where nothing shows that it is a Kafka listener.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class HellosRejected(ConnectionRule):
+    """A broker takes a ClientHello on a plaintext listener for a request of 369 MB, and closes the connection
+    without a byte. No key log can decrypt that: there is nothing encrypted.
+    """
+
+    name = "tls-not-answered"
+    severity = WARNING
+    of = ("host", BROKER)
+    cut = "count"
+    title = "TLS handshakes are not answered, at a port where no Kafka was seen."
+    when = (
+        f"{_RETRIES} ClientHellos of an address after which the far end ended the connection without a "
+        "byte, at an endpoint that is neither known nor named (-d) as a Kafka listener; those are "
+        "tls-port-mismatch and connection-closed-in-handshake. A note if there is Kafka traffic in the "
+        f"capture, and the port is none of {_USUAL_PORTS.start} to {_USUAL_PORTS.stop - 1}."
+    )
+    advice = (
+        "If no handshake succeeds, the port probably expects plaintext: compare the client's "
+        "security.protocol and port with the broker's listeners. If others succeed, check connection "
+        "limits (max.connections.per.ip) and the proxy in front."
+    )
+    apis = ADVERTISING
+
+    listeners: Listeners = merged()
+    answering: Listeners = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.listeners = Listeners(limits)
+        self.answering = Listeners(limits)
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Note listeners."""
+        self.listeners.add(aggregate.connection.broker)
+
+    def feed(self, facts: Facts) -> None:
+        """Note listeners that are advertised."""
+        self.listeners.learn(facts.exchange)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if its ClientHello was not answered."""
+        if is_rejected_hello(row):
+            self.kept[row.client.ip, row.broker].note(row)
+            if row.is_listener:
+                self.listeners.add(row.broker)
+        elif row.tcp is not None and row.tcp.segments(1 - row.client_side):
+            self.answering.add(row.broker)
+
+    def findings(self) -> Iterator[RulePart]:
+        """Clients whose handshakes nobody answers."""
+        is_any_known = any(True for _ in self.listeners)
+        for (ip, end), each in self.kept.items():
+            if each.count >= _RETRIES and end not in self.listeners:
+                severity = WARNING if not is_any_known or end.port in _USUAL_PORTS else NOTE
+                yield self.part((ip, str(end)), each, severity)
+
+    def _message(self, scope: Scope, each: Evidence) -> str:
+        answering = {str(end) for end in self.answering}
+        some = (
+            "others got an answer"
+            if answering.issuperset(scope[BROKER])
+            else "the port seems to expect plaintext"
+        )
+        return f"{many(each.count, 'TLS handshake')} ended without an answer; {some}"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Other protocols on a Kafka listener.
+# ------------------------------------------------------------------------------------------------------------
+
+_STRANGE = {"HTTP": 1195725856, "HTTP/2": 1347569952, "SSH": 1397966893, "AMQP": 1095586128}
+"""What a broker takes for the size of a request: ``GET `` and so on."""
+
+
+@summed
+class Strangers(Evidence):
+    """Connections with another protocol than Kafka's, by its name."""
+
+    protocols: Distinct = merged(Distinct)
+
+
+@summed
+class WrongProtocol(ConnectionRule):
+    """Health checks, scanners and lost clients fill the broker's log with sizes that no request has."""
+
+    name = "wrong-protocol"
+    severity = WARNING
+    of = ("host", BROKER)
+    cut = "count"
+    title = "Something that is not a Kafka client talks to a Kafka listener."
+    when = (
+        "Any connection that begins with HTTP, SSH or AMQP, to an endpoint where a broker responds in the "
+        "capture. For TLS, see tls-port-mismatch."
+    )
+    advice = (
+        "Find out what runs at that address: a health check (let it only open a connection), a scanner, or "
+        "an application with the wrong port. Brokers log each as Invalid receive; kdissect explain NUMBER "
+        "says what a size stands for."
+    )
+    counts = Strangers
+
+    brokers: Listeners = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.brokers = Listeners(limits)
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Note where brokers respond."""
+        self.brokers.add(aggregate.connection.broker)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it is not Kafka's."""
+        if row.tcp is not None and row.from_start and row.protocol in _STRANGE:
+            kept = self.kept[row.client.ip, row.broker]
+            kept.note(row)
+            kept.protocols.add(row.protocol)
+
+    def findings(self) -> Iterator[RulePart]:
+        """What talks to brokers."""
+        for (ip, end), each in self.kept.items():
+            if end in self.brokers:
+                yield self.part((ip, str(end)), each)
+
+    def _level(self, _: Evidence) -> str:
+        return WARNING
+
+    def _message(self, _: Scope, each: Strangers) -> str:
+        names = each.protocols.first(len(_STRANGE))
+        sizes = ", ".join(str(_STRANGE[name]) for name in names)
+        return (
+            f"{many(each.count, 'connection')} with {' and '.join(names)}; a broker logs Invalid receive "
+            f"(size = {sizes})"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Brokers that advertise one address -> requests that reach the wrong one.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class Shared(Evidence):
+    """Responses that name several brokers at one address, their IDs, and requests that reached the wrong
+    one.
+    """
+
+    node_ids: Distinct = merged(Distinct)
+    misled: int = total()
+
+
+@summed
+class SharedAddress(Rule):
+    """A client opens a connection for each broker. If two have one address, both connections end at the same
+    broker, which does not lead the partitions of the other one.
+    """
+
+    name = "shared-address"
+    severity = WARNING
+    of = (BROKER,)
+    failed = "misled"
+    title = "Several brokers advertise the same address."
+    when = (
+        "Any response that names two node IDs with the same host and port. A note until a broker there "
+        "responds that it does not lead a partition: a proxy can forward each request to the right broker."
+    )
+    advice = (
+        "Give each broker another address or port in advertised.listeners, also behind a proxy or "
+        "load balancer."
+    )
+    apis = frozenset({"Metadata", "DescribeCluster", "Produce", "Fetch"})
+    counts = Shared
+
+    def feed(self, facts: Facts) -> None:
+        """Note brokers with the same address, and requests that reached the wrong one."""
+        if facts.api in ("Produce", "Fetch"):
+            if "NOT_LEADER_OR_FOLLOWER" in facts.serious and not facts.replica:
+                self.kept[facts.broker].misled += 1
+            return
+        ids: dict[str, set[int]] = {}
+        for node in nodes(facts.exchange):
+            host = f"[{node.host}]" if ":" in node.host else node.host
+            ids.setdefault(f"{host}:{node.port}", set()).add(node.id)
+        for end, numbers in ids.items():
+            if len(numbers) > 1:
+                kept = self.kept[facts.kept(end)]
+                kept.add(facts)
+                for number in numbers:
+                    kept.node_ids.add(str(number))
+
+    def _level(self, each: Shared) -> str:
+        return WARNING if each.misled else NOTE
+
+    def _message(self, _: Scope, each: Shared) -> str:
+        ids = listed(each.node_ids.first(_RETRIES))
+        misled = (
+            f"; {many(each.misled, 'request')} reached a broker that does not lead" if each.misled else ""
+        )
+        return f"{len(each.node_ids)} brokers (nodes {ids}) advertise it{misled}"

@@ -1,0 +1,260 @@
+"""Connections and their TCP analysis -> causes on the path: it carries no large packets, forgets silent
+connections, or something on it ends long polls.
+
+None of these shows itself as an error: clients report timeouts and disconnects, and brokers nothing at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kdissect.anomalies import WARNING
+from kdissect.exchanges.outcomes import AT_ONCE_NS
+from kdissect.limits import MILLISECOND_NS, SECOND_NS
+from kdissect.net.analysis import OPENED, SILENCE_NS, UNOPENED
+from kdissect.net.duplex import NEVER_NS
+from kdissect.phrases import duration, many, span
+from kdissect.stats.connection_log import BROKER, CLIENT
+from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, tcp_key
+from kdissect.stats.findings.rule import Evidence, Rule
+from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
+
+if TYPE_CHECKING:
+    from kdissect.net.analysis import TcpAnalysis
+    from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.findings.rule import Scope
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Segments that never arrive, by size -> a path with a smaller MTU than its ends believe.
+# ------------------------------------------------------------------------------------------------------------
+
+_COPIES = 3
+_LARGE = 500  # bytes: what is lost below that is lost for another reason
+_STUCK_NS = 3 * SECOND_NS  # by then TCP has retransmitted four times
+_FULL_SIZES = range(1460, 1199, -1)  # payload of segments with an MTU of 1,500, less options and tunnels
+
+
+@summed
+class Holes(Evidence):
+    """Connections that are stuck at a large segment, the smallest payload that never arrived, and the largest
+    that did; when a connection last carried anything.
+    """
+
+    smallest: int = earliest(NEVER_NS)
+    passed: int = largest()
+    bytes: int = total()
+    alive_ns: int = latest(0)
+
+
+@summed
+class MtuBlackHole(Rule):
+    """A link or tunnel with a smaller MTU drops large packets, and the ICMP message that would say so does
+    not reach the sender, which repeats them until the connection ends. Small requests work, so the broker
+    seems slow.
+    """
+
+    name = "mtu-black-hole"
+    severity = WARNING
+    of = (*TCP_ENDS, "end")
+    cut = "count"
+    lost = "length_ns"
+    title = "Only large packets are lost: the path has a smaller MTU than its ends use."
+    when = (
+        f"A segment of {_LARGE} bytes or more is not acknowledged within {_STUCK_NS // SECOND_NS} s, after "
+        f"{_COPIES} retransmissions or, if the capture is behind the loss, while later ones arrive; all "
+        "segments of that client and broker that arrive are smaller, and some do meanwhile. One connection "
+        "is enough. Not found if the path carried larger segments earlier in the capture."
+    )
+    advice = (
+        "Find the largest packet that passes with ping -M do -s SIZE; lower the MTU of the interfaces, or "
+        "clamp the MSS on the router or tunnel between; let ICMP type 3 code 4 (IPv6: packet too big) pass."
+    )
+    counts = Holes
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the sides whose large segments do not arrive."""
+        tcp = row.tcp
+        if tcp is None or not is_kafka(row) or tcp.opening in UNOPENED:
+            return
+        for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
+            kept = self.kept[*tcp_key(row), end]
+            size, passed = _stuck_size(tcp, side, row)
+            kept.passed = max(kept.passed, passed)
+            until_ns = max(row.closed_ns or 0, tcp.latest_ns)
+            if tcp.segments(1 - side):
+                kept.alive_ns = max(kept.alive_ns, tcp.sent_ns(1 - side))
+            if size > passed and size >= _LARGE and until_ns - tcp.sent_ns(side) >= _STUCK_NS:
+                kept.note(row, tcp.sent_ns(side))
+                kept.last_ns = max(kept.last_ns, until_ns)
+                kept.smallest = min(kept.smallest, size)
+                kept.bytes += tcp.unacknowledged(side)
+                if tcp.duplicate_acks(1 - side) or not tcp.retransmitted(side):
+                    kept.alive_ns = max(kept.alive_ns, tcp.sent_ns(side) + 1)
+
+    def _reports(self, each: Holes) -> bool:
+        return each.count > 0 and each.smallest > each.passed and each.alive_ns > each.first_ns
+
+    def _message(self, scope: Scope, each: Holes) -> str:
+        what = " and ".join("requests" if end == CLIENT else "responses" for end in scope["end"])
+        return (
+            f"{each.smallest:,}-byte segments of {what} never arrive, those of up to {each.passed:,} bytes "
+            f"do ({many(each.count, 'connection')})"
+        )
+
+
+def _stuck_size(tcp: TcpAnalysis, side: int, row: ConnectionLogRow) -> tuple[int, int]:
+    """Payload of the segment that a side cannot get through, 0: none; the largest payload that it did."""
+    passed = tcp.passed(side)
+    if not tcp.unacknowledged(side):
+        return 0, passed
+    if tcp.retransmitted(side) >= _COPIES:
+        return tcp.repeated(side), passed
+    holes = row.gaps.get("kafka_undelivered_gaps", 0)
+    if not holes:
+        return 0, passed
+    size = row.gaps.get("kafka_undelivered_bytes", 0) // holes
+    size = next((full for full in _FULL_SIZES if size % full == 0), size)
+    return size, max(passed, tcp.largest(side))  # what came behind the hole
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Silence, then a segment that gets no answer -> something on the path forgets connections.
+# ------------------------------------------------------------------------------------------------------------
+
+_FATAL_NS = 20 * SECOND_NS  # no NAT, firewall or load balancer forgets sooner
+
+
+@summed
+class Silences(Evidence):
+    """Connections that did not survive a silence, the shortest of these and the longest that was survived;
+    those that were reset; keep-alive probes; when a connection last opened.
+    """
+
+    shortest_ns: int = earliest(NEVER_NS)
+    survived_ns: int = largest()
+    reset: int = total()
+    requests: int = total()
+    keepalives: int = total()
+    opened_ns: int = latest(0)
+
+
+@summed
+class IdleDropped(Rule):
+    """NAT, firewalls and load balancers forget connections on which nothing is sent for minutes. Neither end
+    knows it: the next request gets no answer, or an RST, and the client waits for its timeout.
+    """
+
+    name = "idle-connection-dropped"
+    severity = WARNING
+    of = TCP_ENDS
+    cut = "count"
+    title = "Connections stop working after a time without traffic, and new ones work."
+    when = (
+        f"Nothing was sent for {_FATAL_NS // SECOND_NS} s or more, and the next segment was retransmitted "
+        f"{_COPIES} times without any answer, or answered with an RST; later a new connection between the "
+        "same ends opened. A connection that an end closes (connections.max.idle.ms) does not count."
+    )
+    advice = (
+        "Set connections.max.idle.ms of the client below the shortest silence that was fatal, or raise the "
+        "idle timeout of the NAT, firewall or load balancer, or send TCP keep-alives more often (librdkafka: "
+        "socket.keepalive.enable, with net.ipv4.tcp_keepalive_time)."
+    )
+    counts = Silences
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if nothing came back after a silence; note what it survived."""
+        tcp = row.tcp
+        if tcp is None or not is_kafka(row):
+            return
+        kept = self.kept[tcp_key(row)]
+        kept.keepalives += tcp.keepalives
+        kept.survived_ns = max(kept.survived_ns, tcp.survived_ns)
+        if tcp.opening == OPENED:
+            kept.opened_ns = max(kept.opened_ns, row.first_ns or 0)
+        fatal = tcp.fatal_silence
+        if fatal is None or fatal.length_ns < _FATAL_NS or not all(row.seen):
+            return
+        is_reset = row.end is not None and row.end.reset and row.end.side != fatal.side
+        if is_reset or (tcp.retransmitted(fatal.side) >= _COPIES and tcp.unacknowledged(fatal.side)):
+            kept.note(row, fatal.tried_ns)
+            kept.last_ns = max(kept.last_ns, tcp.latest_ns)
+            kept.shortest_ns = min(kept.shortest_ns, fatal.length_ns)
+            kept.reset += is_reset
+            kept.requests += row.outstanding
+
+    def _reports(self, each: Silences) -> bool:
+        return each.count > 0 and each.opened_ns > each.first_ns
+
+    def _message(self, _: Scope, each: Silences) -> str:
+        how = "reset" if each.reset == each.count else "dead"
+        if 0 < each.reset < each.count:
+            how += f" ({each.reset:,} reset)"
+        survived = f"{span(each.survived_ns)} survived; " if each.survived_ns >= SILENCE_NS else ""
+        keepalives = many(each.keepalives, "keep-alive") if each.keepalives else "no keep-alives"
+        at_least = " or more" if each.count > 1 else ""
+        return (
+            f"{many(each.count, 'connection')} {how} after {span(each.shortest_ns)}{at_least} of silence "
+            f"({survived}{keepalives}), new ones work"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections that end inside a long poll, always after the same silence -> a proxy's timeout.
+# ------------------------------------------------------------------------------------------------------------
+
+_CUTS = 3
+_APART = 0.05
+_MIN_CUT_NS = SECOND_NS
+
+
+def _span_of(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+@summed
+class Cuts(Evidence):
+    """Connections that ended inside a long poll, and the shortest and longest silence before that."""
+
+    silence_ns: tuple[int, int] = joined(_span_of, lambda: (NEVER_NS, 0))
+
+
+@summed
+class LongPollsCut(Rule):
+    """A broker holds a Fetch until there are records. A proxy takes that for a dead connection."""
+
+    name = "long-polls-cut"
+    severity = WARNING
+    of: ClassVar[tuple[str, ...]] = TCP_ENDS
+    cut = "count"
+    title = "Connections end while a request waits for records, always after the same time."
+    when = (
+        f"{_CUTS} connections of a client and broker were ended from the broker's side while a request that "
+        "brokers hold (a long poll, JoinGroup, SyncGroup) was outstanding, all after the same time "
+        f"without traffic (within {_APART:.0%} and {AT_ONCE_NS // MILLISECOND_NS} ms; "
+        f"{_MIN_CUT_NS // SECOND_NS} s or more)."
+    )
+    advice = (
+        "Look for a proxy, load balancer or service mesh with an idle timeout of that length; raise it above "
+        "fetch.max.wait.ms, or lower fetch.max.wait.ms of the consumer below it."
+    )
+    counts = Cuts
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it ended inside a long poll."""
+        if not is_kafka(row) or row.ended_by != BROKER or row.outstanding == row.outstanding_calls:
+            return
+        if row.end is not None and row.idle_ns is not None and row.idle_ns >= _MIN_CUT_NS:
+            kept = self.kept[tcp_key(row)]
+            kept.note(row, row.end.time_ns)
+            kept.silence_ns = _span_of(kept.silence_ns, (row.idle_ns, row.idle_ns))
+
+    def _reports(self, each: Cuts) -> bool:
+        shortest_ns, longest_ns = each.silence_ns
+        return each.count >= _CUTS and longest_ns - shortest_ns <= AT_ONCE_NS + _APART * shortest_ns
+
+    def _message(self, _: Scope, each: Cuts) -> str:
+        return (
+            f"{many(each.count, 'connection')} ended while a request waited for records, each "
+            f"{duration(each.silence_ns[0])} after the last byte"
+        )

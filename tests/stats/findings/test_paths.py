@@ -1,0 +1,130 @@
+"""Paths that lose large packets, forget silent connections, or end long polls: packet by packet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frames import FETCH, HEARTBEAT, heartbeat_answers, heartbeats, request
+from tests.segments import ACK, FIN, PSH, RST, Talk
+from tests.stats.findings.test_troubles import findings, rules, served, talk
+
+SMALL = heartbeats(1)[0]
+FIRST = 1001  # sequence number of the first byte of a client
+LARGE = request(
+    HEARTBEAT, 4, {"group_id": "g" * 3000, "generation_id": 7, "member_id": "m"}, correlation_id=2
+)
+
+
+def stuck(place: int = 0, *, copies: int = 5, size: int = 1448, small_behind: bool = True) -> Talk:
+    """A client whose segments above 500 bytes do not arrive, seen at the client."""
+    one = talk(place).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    start = FIRST + len(SMALL)
+    one.put(0, PSH | ACK, LARGE[:size])
+    if small_behind:
+        one.put(0, PSH | ACK, LARGE[size : size + 100]).put(1, ACK, acknowledgment=start)
+    for number in range(copies):
+        one.waits(1 << number).put(0, PSH | ACK, LARGE[:size], sequence=start)
+    return one
+
+
+def test_only_large_segments_are_lost() -> None:
+    row, *more = findings(stuck())
+    assert (row.rule, row.severity) == ("mtu-black-hole", "warning")
+    assert row.message == (
+        f"1,448-byte segments of requests never arrive, those of up to {len(SMALL)} bytes do (1 connection)"
+    )
+    assert all(each.explained_by == "mtu-black-hole" for each in more)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (stuck(copies=2), "TCP had hardly begun to retransmit"),
+        (stuck(size=400), "that is not large"),
+        (stuck(small_behind=False), "nothing shows that small ones arrive meanwhile"),
+    ],
+    ids=["few-copies", "small", "all-lost"],
+)
+def test_other_losses_have_other_reasons(one: Talk, why: str) -> None:
+    assert "mtu-black-hole" not in rules(one), why
+
+
+def test_a_path_that_carries_large_segments_elsewhere_only_lost_some() -> None:
+    fine = talk(5).handshake().put(0, PSH | ACK, LARGE[:1448]).put(1, ACK)
+    assert "mtu-black-hole" not in rules(stuck(), fine)
+
+
+def after_silence(seconds: float, *, place: int = 0, copies: int = 4) -> Talk:
+    """A request that a client repeats after a silence, without any answer."""
+    one = talk(place).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    again = heartbeats(1, first=2)[0]
+    one.waits(seconds).put(0, PSH | ACK, again)
+    for _ in range(copies):
+        one.waits(1).put(0, PSH | ACK, again, sequence=FIRST + len(SMALL))
+    return one
+
+
+def test_a_connection_that_was_forgotten() -> None:
+    row, *more = findings(after_silence(300), served(1, at_s=330))
+    assert (row.rule, row.severity, row.count) == ("idle-connection-dropped", "warning", 1)
+    assert row.message == "1 connection dead after 5.0 minutes of silence (no keep-alives), new ones work"
+    assert all(each.explained_by == "idle-connection-dropped" for each in more)
+
+
+def test_what_was_survived_and_keep_alives_are_counted() -> None:
+    one = talk(2).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    one.waits(60).put(0, ACK, sequence=FIRST + len(SMALL) - 1).put(1, ACK)  # a probe, answered
+    (row, *_) = findings(after_silence(300), one, served(1, at_s=330))
+    assert "(60.00s survived; 1 keep-alive)" in row.message
+
+
+def test_a_reset_after_a_silence() -> None:
+    one = after_silence(300, copies=0).put(1, RST, acknowledgment=0)
+    row, *_ = findings(one, served(1, at_s=330))
+    assert (row.rule, row.message) == (
+        "idle-connection-dropped",
+        "1 connection reset after 5.0 minutes of silence (no keep-alives), new ones work",
+    )
+
+
+@pytest.mark.parametrize(
+    "talks",
+    [
+        (after_silence(300),),
+        (after_silence(15), served(1, at_s=330)),
+        (after_silence(300, copies=0).broker_sends(heartbeat_answers(1, first=2)[0]), served(1, at_s=330)),
+        (
+            talk().handshake().client_sends(SMALL).broker_acks().waits(300).put(1, FIN | ACK),
+            served(1, at_s=330),
+        ),
+    ],
+    ids=["no-new-connection", "short", "answered", "closed-by-broker"],
+)
+def test_a_silence_that_is_no_reason(talks: tuple[Talk, ...]) -> None:
+    assert "idle-connection-dropped" not in rules(*talks)
+
+
+def polling(place: int, silence_s: float, *, side: int = 1) -> Talk:
+    """A connection that ends while a Fetch waits."""
+    one = talk(place, at_s=40 * place).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0])
+    fetch = request(FETCH, 7, {"replica_id": -1, "max_wait_ms": 30_000}, correlation_id=2)
+    return one.client_acks().client_sends(fetch).broker_acks().waits(silence_s).put(side, FIN | ACK)
+
+
+def test_long_polls_that_end_after_the_same_time() -> None:
+    row, *_ = findings(*(polling(place, 10) for place in range(3)))
+    assert (row.rule, row.severity, row.count) == ("long-polls-cut", "warning", 3)
+    assert row.message.startswith("3 connections ended while a request waited for records, each 10.0")
+
+
+@pytest.mark.parametrize(
+    "talks",
+    [
+        [polling(place, 10) for place in range(2)],
+        [polling(place, 10 + 3 * place) for place in range(3)],
+        [polling(place, 10, side=0) for place in range(3)],
+    ],
+    ids=["few", "other-times", "by-client"],
+)
+def test_long_polls_that_end_for_another_reason(talks: list[Talk]) -> None:
+    assert "long-polls-cut" not in rules(*talks)
