@@ -24,7 +24,7 @@ _OUTPUT = (
     "--summary --top --prometheus --prometheus-cert --prometheus-key --by --order-by --max-rows "
     "--interval --groups --lag --versions --transactions --connections --findings --list --fail --fail-on "
     "--sketches --diagram --mermaid --overwrite --redo --append --report --show-sql "
-    "--ddl --sql --pyspark --location --start --source --open --width"
+    "--ddl --sql --pyspark --location --start --source --open --html --width"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --strategy --engine --log"
 _OTHER = "--config --profile --debug --version --help --help-all"
