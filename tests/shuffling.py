@@ -121,7 +121,7 @@ def in_shards(names: Sequence[str], directory: Path, count: int, **changed: Any)
     facts = decode._merged(job, learned)
     write = partial(parts.write, job, partial(parts.open_shards, job, capture_ranges.files, count, facts))
     worker_parts = [_only(write(numbers(number))) for number in range(count)]
-    read = decode.Division("shards", None, write, facts).read_by([each.read for each in worker_parts])
+    read = decode.Division("shards", count, None, write, facts).read_by([each.read for each in worker_parts])
     return finished(job, "shards", names, worker_parts, read, capture_ranges)
 
 

@@ -18,13 +18,18 @@ from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import open_capture
 from kdissect.cli.options import at_least
+from kdissect.cli.run import open_run
 from kdissect.errors import KdissectError
 from kdissect.net.tcp import Segments, connection_key, cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-    from kdissect.runs.run import Query
+    from kdissect.runs.run import Query, Run
+    from kdissect.stats.survey import Survey
+
+    Opener = Callable[[Query, Survey], AbstractContextManager[Run]]
 
 WORTH_PACKETS = 100_000
 """One process needs at least a second for these. For fewer packets, starting workers costs more than it
@@ -103,6 +108,11 @@ def processes(
     if not (by_default and _are_worth_workers(paths, worth)):
         return 1
     return min(cores(), _MAX_WORKERS)
+
+
+def opener(jobs: int | None) -> Opener:
+    """What opens captures on this machine. ``jobs``: the value of ``-j``."""
+    return lambda query, observer: open_run(query, jobs=processes(query, jobs), observer=observer)
 
 
 def _are_worth_workers(paths: Sequence[str], worth: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.jobs import jobs_option
+from kdissect.cli.jobs import jobs_option, opener
 from kdissect.cli.options import at_least, filter_options, input_options, mode_option, names_option
 from kdissect.cli.report import read_and_write
 from kdissect.cli.terminal import warn
@@ -81,4 +81,4 @@ def plot(chart: str, output: Path, width: int, mode: int | None, jobs: int | Non
             return b""  # and no file
         return charts.drawn(drawn, output.suffix[1:].lower(), width)
 
-    read_and_write(output, mode, write, options, jobs)
+    read_and_write(output, mode, write, options, opener(jobs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +11,7 @@ import click
 
 from kdissect.cli import run as runs
 from kdissect.cli.help import command
-from kdissect.cli.jobs import jobs_option, processes
+from kdissect.cli.jobs import jobs_option, opener
 from kdissect.cli.options import filter_options, input_options, mode_option, names_option, to_exchange_id
 from kdissect.cli.run import check_target, end, open_run, replaced, take_query
 from kdissect.cli.terminal import style_of
@@ -22,6 +21,7 @@ from kdissect.options import WINDOW
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from kdissect.cli.jobs import Opener
     from kdissect.model import Exchange
     from kdissect.runs.run import Query
     from kdissect.stats.document import EvidenceRow, Summary
@@ -80,15 +80,29 @@ def report(output: Path, form: str, opens: bool, mode: int | None, jobs: int | N
 
         def write(document: Document) -> bytes:
             return json_document(document._asdict())
+
+        read_and_write(output, mode, write, options, opener(jobs), slowest=_SLOWEST, needs_evidence=True)
     else:
-        from kdissect.text.report_page import page
-
-        def write(document: Document) -> bytes:
-            return page(*document, style_of(sys.stdout, "never")).encode()
-
-    read_and_write(output, mode, write, options, jobs, slowest=_SLOWEST, needs_evidence=True)
+        write_page(output, options, opener(jobs), mode, needs_evidence=True)
     if opens:
         click.launch(output.absolute().as_uri())
+
+
+def write_page(
+    output: Path,
+    options: dict[str, Any],
+    opened: Opener,
+    mode: int | None = None,
+    *,
+    needs_evidence: bool = False,
+) -> None:
+    """Write the page; see ``read_and_write``."""
+    from kdissect.text.report_page import page
+
+    def write(document: Document) -> bytes:
+        return page(*document, style_of(sys.stdout, "never")).encode()
+
+    read_and_write(output, mode, write, options, opened, slowest=_SLOWEST, needs_evidence=needs_evidence)
 
 
 def read_and_write(
@@ -96,7 +110,7 @@ def read_and_write(
     mode: int | None,
     write: Callable[[Document], bytes],
     options: dict[str, Any],
-    jobs: int | None,
+    opened: Opener,
     *,
     slowest: int = 0,
     needs_evidence: bool = False,
@@ -108,11 +122,10 @@ def read_and_write(
         mode: its permissions; None: only the owner can read it.
         write: the function.
         options: ``input_options`` and ``filter_options``, which are removed.
-        jobs: as typed.
+        opened: opens captures.
         slowest: number of exchanges with the longest service times.
         needs_evidence: whether files are read again, as far as the last exchange that findings name.
     """
-    from kdissect.sinks.tallies import Tallies
     from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
     from kdissect.stats.summarizer import PARTS, Summarizer
 
@@ -125,16 +138,11 @@ def read_and_write(
         max_intervals=MAX_INTERVALS,
         slowest=slowest,
     )
-    observer = summarizer.connection_feed(query.limits, filtered=not query.filter.is_empty)
-    sink = Tallies(
-        summarizer,
-        observer,
-        query.demand(),
-        partial(summarizer.feed, is_partition=query.filter.is_partition),
-    )
+    sink = summarizer.sink(query.options, query.filter)
+    observer = sink.connections
     with (
         replaced(str(output), mode or PRIVATE) as file,
-        open_run(query, jobs=processes(query, jobs), observer=observer) as run,
+        opened(query, observer) as run,
     ):
         run.into(sink)
         totals = run.totals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +9,18 @@ import click
 
 from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
-from kdissect.cli.jobs import jobs_option, processes
+from kdissect.cli.jobs import jobs_option, opener
 from kdissect.cli.options import (
     at_least,
     color_option,
+    combine,
     complete_words,
     filter_options,
     input_options,
     names_option,
     preference_option,
 )
-from kdissect.cli.run import end, open_run, report, take_query
+from kdissect.cli.run import end, report, take_query
 from kdissect.cli.terminal import output, style_of, wide_option, width
 from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
@@ -28,6 +28,7 @@ from kdissect.stats.grouped import columns_of
 from kdissect.stats.traffic import BY
 
 if TYPE_CHECKING:
+    from kdissect.cli.jobs import Opener
     from kdissect.stats.summarizer import Summarizer
 
 ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
@@ -78,78 +79,98 @@ def _to_interval(text: str) -> int:
     return length_ns
 
 
+summary_options = combine(
+    input_options,
+    preference_option,
+    names_option(),
+    filter_options,
+    click.option(
+        "--by",
+        "columns",
+        type=_to_columns,
+        multiple=True,
+        shell_complete=complete_words(lambda: BY),
+        metavar="COLUMN,...",
+        help=f"Show only one table, by one column or several: {', '.join(BY)}. Rows count records if there "
+        "is a topic, otherwise exchanges.",
+    ),
+    click.option(
+        "--order-by",
+        "order",
+        type=click.Choice(ORDERS),
+        metavar="ORDER",
+        help=f"Sort order of rows: {', '.join(ORDERS).replace('service', 'service (P95 of service times)')}.",
+    ),
+    click.option(
+        "--max-rows",
+        type=at_least(1),
+        metavar="N",
+        help=f"Rows per table. [default: {ROWS}; with --json all]",
+    ),
+    click.option(
+        "--interval",
+        "interval_ns",
+        type=_to_interval,
+        metavar="TIME",
+        help="Time series with this interval: 10s, 1m, 1h.",
+    ),
+    click.option(
+        "--groups", "group_history", is_flag=True, help="Group members, rebalances and their causes."
+    ),
+    click.option("--lag", is_flag=True, help="Consumer lag of clients and groups, by partition."),
+    click.option(
+        "--versions",
+        is_flag=True,
+        help="Upgrade check: clients using versions that newer Kafka releases reject.",
+    ),
+    click.option("--transactions", is_flag=True, help="Producers: transactions, fencing, sequence gaps."),
+    click.option(
+        "--connections",
+        "client_connections",
+        is_flag=True,
+        help="TCP connections of each client to each broker: how they opened and ended, round trips, "
+        "retransmissions.",
+    ),
+    click.option("--findings", is_flag=True, help="Likely problems, with evidence and advice."),
+    click.option(
+        "--list", "lists_rules", is_flag=True, help="With --findings: describe the rules; needs no FILE."
+    ),
+    gate_options("a client would break on a newer Kafka (not with --findings)"),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/summary.schema.json)."
+    ),
+    click.option(
+        "--sketches",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write the buckets of service times, waits and totals (both transfers and the latency) to FILE as "
+        "JSON lines, which add up with those of other captures.",
+    ),
+)
+"""What is counted, and how it is shown."""
+
+
 @command(epilog=EXAMPLES)
-@input_options
-@preference_option
-@names_option()
-@filter_options
-@click.option(
-    "--by",
-    "columns",
-    type=_to_columns,
-    multiple=True,
-    shell_complete=complete_words(lambda: BY),
-    metavar="COLUMN,...",
-    help=f"Show only one table, by one column or several: {', '.join(BY)}. Rows count records if there is a "
-    "topic, otherwise exchanges.",
-)
-@click.option(
-    "--order-by",
-    "order",
-    type=click.Choice(ORDERS),
-    metavar="ORDER",
-    help=f"Sort order of rows: {', '.join(ORDERS).replace('service', 'service (P95 of service times)')}.",
-)
-@click.option(
-    "--max-rows",
-    type=at_least(1),
-    metavar="N",
-    help=f"Rows per table. [default: {ROWS}; with --json all]",
-)
-@click.option(
-    "--interval",
-    "interval_ns",
-    type=_to_interval,
-    metavar="TIME",
-    help="Time series with this interval: 10s, 1m, 1h.",
-)
-@click.option("--groups", "group_history", is_flag=True, help="Group members, rebalances and their causes.")
-@click.option("--lag", is_flag=True, help="Consumer lag of clients and groups, by partition.")
-@click.option(
-    "--versions",
-    is_flag=True,
-    help="Upgrade check: clients using versions that newer Kafka releases reject.",
-)
-@click.option("--transactions", is_flag=True, help="Producers: transactions, fencing, sequence gaps.")
-@click.option(
-    "--connections",
-    "client_connections",
-    is_flag=True,
-    help="TCP connections of each client to each broker: how they opened and ended, round trips, "
-    "retransmissions.",
-)
-@click.option("--findings", is_flag=True, help="Likely problems, with evidence and advice.")
-@click.option(
-    "--list", "lists_rules", is_flag=True, help="With --findings: describe the rules; needs no FILE."
-)
-@gate_options("a client would break on a newer Kafka (not with --findings)")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/summary.schema.json)."
-)
-@click.option(
-    "--sketches",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the buckets of service times, waits and totals (both transfers and the latency) to FILE as "
-    "JSON lines, which add up with those of other captures.",
-)
+@summary_options
 @jobs_option(
     "Always 1 for stdin.",
     "Which rows a full table keeps may differ; otherwise the output is the same.",
 )
 @wide_option
 @color_option
-def summary(
+def summary(jobs: int | None, **options: Any) -> None:
+    """Summarize clients, topics, latencies and errors.
+
+    The first screen shows what needs attention: verdicts, findings, groups, errors, unanswered requests. Then
+    come tables of APIs, brokers, clients, topics, errors and the slowest exchanges. Memory use does not grow
+    with the capture.
+    """
+    summarize(opener(jobs), **options)
+
+
+def summarize(
+    opened: Opener,
+    *,
     columns: tuple[tuple[str, ...], ...],
     order: str | None,
     max_rows: int | None,
@@ -160,17 +181,10 @@ def summary(
     as_json: bool,
     sketches: Path | None,
     color: str,
-    jobs: int | None,
     **options: Any,
 ) -> None:
-    """Summarize clients, topics, latencies and errors.
-
-    The first screen shows what needs attention: verdicts, findings, groups, errors, unanswered requests. Then
-    come tables of APIs, brokers, clients, topics, errors and the slowest exchanges. Memory use does not grow
-    with the capture.
-    """
+    """Write the summary of the captures that ``opened`` opens to stdout; the rest is as typed."""
     from kdissect.phrases import json_writer
-    from kdissect.sinks.tallies import Tallies
     from kdissect.stats.summarizer import PARTS, Summarizer
     from kdissect.stats.views import limited, ordered, viewed
     from kdissect.tables.values import json_document
@@ -196,12 +210,9 @@ def summary(
         parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
         interval_ns=interval_ns or 0,
     )
-    filtered = not query.filter.is_empty or bool(query.options.exchanges)
-    observer = summarizer.connection_feed(query.limits, filtered=filtered)
-    feed = partial(summarizer.feed, is_partition=query.filter.is_partition)
-    sink = Tallies(summarizer, observer, query.demand(), feed)
-    jobs = processes(query, jobs)
-    with open_run(query, jobs=jobs, observer=observer) as run:
+    sink = summarizer.sink(query.options, query.filter)
+    observer = sink.connections
+    with opened(query, observer) as run:
         run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)

@@ -9,7 +9,6 @@ import sys
 import warnings
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import STDIN, captures
@@ -20,7 +19,6 @@ from kdissect.options import WHOLE, WINDOW, Options
 from kdissect.pipeline import learned_from
 from kdissect.runs.run import Here, Query, Run, Selection, faults_named
 from kdissect.sinks.columns import Columns
-from kdissect.sinks.tallies import Tallies
 from kdissect.stats import summarizer
 from kdissect.stats.traffic import BY
 from kdissect.tables.columns import filter_of
@@ -110,12 +108,12 @@ class Exchanges:
             interval_ns=round(interval_s * summarizer.SECOND_NS),
             slowest=slowest,
         )
-        observer = counter.connection_feed(limits, filtered=self._options.is_filtered)
-        with _opened(_query(self._paths, replace(self._options, names=WHOLE)), observer) as run:
-            feed = partial(counter.feed, is_partition=run.query.filter.is_partition)
-            run.into(Tallies(counter, observer, run.demand(), feed))
+        query = _query(self._paths, replace(self._options, names=WHOLE))
+        sink = counter.sink(query.options, query.filter)
+        with _opened(query, sink.connections) as run:
+            run.into(sink)
             totals = run.totals
-            check = totals.check_document(observer)
+            check = totals.check_document(sink.connections)
             return counter.close(self._paths, totals.counts, totals.skipped, check.quality)
 
     def _batches(self, batches: ExchangeBatches) -> Iterator[Any]:

@@ -90,12 +90,9 @@ class Query:
 
     def demand(self, *, one_by_one: bool = False) -> Demand:
         """Which exchanges a sink gets. ``one_by_one``: see ``Demand``."""
-        options = self.options
-        is_decided_here = options.exchanges or options.end_to_end
-        selects_all = self.filter.is_empty and not is_decided_here
-        is_simple = not (selects_all or is_decided_here) and self.filter.is_simple
-        conditions = self.filter.conditions if is_simple else None
-        return Demand(selects_all, self.split_latency, one_by_one, conditions)
+        return Demand.of(
+            self.options, self.filter, has_latency_parts=self.split_latency, one_by_one=one_by_one
+        )
 
 
 TCP_STREAM = "tcp_stream"
@@ -196,7 +193,7 @@ class Run:
 
     Args:
         query: what to select.
-        source: the capture.
+        source: the capture; what is known of it so far, if only other processes read it.
         packets: of the source.
         out: stdout.
         live: the end of a live capture; None: the source is not one.
@@ -217,7 +214,7 @@ class Run:
     def __init__(
         self,
         query: Query,
-        source: Capture | LiveSources,
+        source: Capture | LiveSources | Totals,
         packets: Iterable[Packets],
         out: TextIO,
         live: Live | None = None,

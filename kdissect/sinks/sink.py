@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from kdissect.sinks.plan import Conditions, Plan
 
 
+class Criteria(Protocol):
+    """Decides which exchanges are selected: a ``Filter``."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all are."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the core can decide it."""
+
+    def conditions(self) -> Conditions:
+        """The same for the core, once the first packet is known."""
+
+
 class Demand(NamedTuple):
     """Which exchanges a sink gets, and what else is done with each: with the sink's own settings, this
     decides what its plan is.
@@ -38,10 +53,24 @@ class Demand(NamedTuple):
     conditions: Callable[[], Conditions] | None = None
 
     @classmethod
-    def of(cls, options: Options, *, one_by_one: bool = False) -> Demand:
-        """What the options of a dissection ask for."""
-        selects_all = not (options.is_filtered or options.exchanges or options.end_to_end)
-        return cls(selects_all, one_by_one=one_by_one)
+    def of(
+        cls,
+        options: Options,
+        criteria: Criteria | None = None,
+        *,
+        has_latency_parts: bool = True,
+        one_by_one: bool = False,
+    ) -> Demand:
+        """What the options of a dissection ask for. ``criteria``: those of the options, if the core may
+        decide which exchanges match.
+        """
+        is_decided_here = bool(options.exchanges or options.end_to_end)
+        is_empty = not options.is_filtered if criteria is None else criteria.is_empty
+        selects_all = is_empty and not is_decided_here
+        conditions = None
+        if criteria is not None and not (selects_all or is_decided_here) and criteria.is_simple:
+            conditions = criteria.conditions
+        return cls(selects_all, has_latency_parts, one_by_one, conditions)
 
     @property
     def is_known(self) -> bool:

@@ -6,7 +6,7 @@ On the fast path, the core counts exchanges without errors or other flaws, of th
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kdissect.sinks.plan import Plan
 from kdissect.sinks.sink import ALL, Each
@@ -48,7 +48,11 @@ class Counts(Protocol):
         """Add what was counted elsewhere."""
 
 
-class Tallies(Each):
+Counted = TypeVar("Counted", bound=Counts)
+Connected = TypeVar("Connected", bound=ConnectionTotals)
+
+
+class Tallies(Each, Generic[Counted, Connected]):
     """Counts of exchanges and connections.
 
     Args:
@@ -56,31 +60,34 @@ class Tallies(Each):
         connections: of all exchanges.
         demand: which ones come, and what else is done with them.
         feed: counts one; None: the method of ``counts``.
+
+    Attributes:
+        counts, connections: see above.
     """
 
     is_text = False
 
     def __init__(
         self,
-        counts: Counts,
-        connections: ConnectionTotals,
+        counts: Counted,
+        connections: Connected,
         demand: Demand = ALL,
         feed: Callable[[Exchange], object] | None = None,
     ) -> None:
         super().__init__(self._count, self._settle, skip=partial(connections.exchange, is_selected=False))
-        self._counts = counts
+        self.counts = counts
         self._take_exchange = feed or counts.feed
-        self._connections = connections
+        self.connections = connections
         if demand.allows_core and demand.has_latency_parts:
             self.plan = Plan(partial(counts.core_plan, log=connections), conditions=demand.conditions)
 
     def _count(self, exchange: Exchange) -> None:
         self._take_exchange(exchange)
-        self._connections.exchange(exchange)
+        self.connections.exchange(exchange)
 
     def _settle(self) -> None:
-        self._connections.close()
-        self._counts.settle()
+        self.connections.close()
+        self.counts.settle()
 
     def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (the core has passed on the counts)
         """Count rows of the core."""
@@ -88,10 +95,10 @@ class Tallies(Each):
 
     def part(self) -> Any:
         """All counts."""
-        return self._counts, self._connections
+        return self.counts, self.connections
 
     def merge(self, part: Any) -> None:
         """Add counts."""
         counts, connections = part
-        self._counts.merge(counts)
-        self._connections.merge(connections)
+        self.counts.merge(counts)
+        self.connections.merge(connections)

@@ -31,10 +31,10 @@ from kdissect.model import (
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.spark import parts
 from kdissect.spark.batches import TableBatches, columns_of
-from kdissect.spark.decode import AUTO, STRATEGIES, disk, divide, survey, with_unread
+from kdissect.spark.decode import AUTO, STRATEGIES, disk, divide, examined_job, with_unread
 from kdissect.spark.options import FAILFAST, parse
-from kdissect.spark.planning import key_log_of, selected
-from kdissect.spark.ranges import RANGE_BYTES, in_order
+from kdissect.spark.planning import selected
+from kdissect.spark.ranges import RANGE_BYTES
 from kdissect.spark.session import own_python
 from kdissect.spark.values import from_json
 from kdissect.tables import arrow, spark_schema
@@ -128,12 +128,8 @@ def frames(
     parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
     files = selected(candidates(parsed.paths), parsed)
     with own_python(spark):
-        examined, cores = survey(spark, files, parsed.limits, range_bytes)
-        divided = in_order(examined)
-        key_log = key_log_of(parsed, divided.pcapng_files)
-        parsed = replace(parsed, pcapng_files=divided.pcapng_files)
         export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
-        job = ExportJob(parsed, export, tuple(divided.files), divided.first_ns, key_log)
+        job, divided, cores = examined_job(spark, files, parsed, export, range_bytes)
         with ExitStack() as stack:
             division = divide(spark, job, divided, strategy, parsed.parts, cores, stack)
             pack = partial(parts.pack, job, division.opened)

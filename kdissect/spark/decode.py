@@ -184,10 +184,8 @@ def decode(
                 stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
                 division = divide(session, job, divided, strategy, tasks, cores, stack)
                 written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
-                if written and division.learned is not None:
-                    counts = written[0].result.counts
-                    counts["produced_evicted"] += division.learned.dropped_batches
-                    counts["names_forgotten"] += division.learned.dropped_names
+                if written:
+                    written[0].result.counts.update(division.forgotten)
                 read = with_unread(division.read_by([each.read for each in written]), divided)
                 combined = _combined(session, job, written)
                 finished = _finished(job, output, division.strategy, written, combined, read)
@@ -199,6 +197,7 @@ class Division(NamedTuple):
 
     Attributes:
         strategy: ``single``, ``shards`` or ``shuffle``.
+        tasks: number of tasks.
         rows: with a partition for each task: the number of its shard, or its packets.
         opened: opens the parts of a partition.
         learned: facts learned in all parts; None: a single task learns them while it reads.
@@ -206,14 +205,24 @@ class Division(NamedTuple):
     """
 
     strategy: str
+    tasks: int
     rows: DataFrame
-    opened: parts.Opener
+    opened: parts.PartOpener
     learned: LearnedFacts | None
     read: ReadResult | None = None
 
-    def read_by(self, reads: Sequence[ReadResult]) -> ReadResult:
+    @property
+    def forgotten(self) -> dict[str, int]:
+        """Counts of what the learned facts lack, because of limits."""
+        facts = self.learned
+        if facts is None:
+            return {}
+        return {"produced_evicted": facts.dropped_batches, "names_forgotten": facts.dropped_names}
+
+    def read_by(self, reads: Sequence[ReadResult | None]) -> ReadResult:
         """What was counted, with what the parts report in their order."""
         read = self.read or reads[0]
+        assert read is not None
         failed = {
             source.name for each in reads if each is not None for source in each.sources if source.failed
         }
@@ -254,7 +263,7 @@ def divide(
     if count > 1 or job.options.names == WHOLE:
         learned = _merged(job, _run_tasks(numbers, partial(parts.learn_shard, job, count)))
     opened = partial(parts.open_shards, job, divided.files, count, learned)
-    return Division(strategy, numbers, opened, learned)
+    return Division(strategy, count, numbers, opened, learned)
 
 
 def _shuffled(
@@ -277,7 +286,8 @@ def _shuffled(
     if (warning := shuffle.uneven(stats)) is not None:
         read.warnings.append(warning)
     learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
-    return Division(SHUFFLE, rows, partial(parts.open_shuffled, job, end_ns, learned), learned, read)
+    opened = partial(parts.open_shuffled, job, end_ns, learned)
+    return Division(SHUFFLE, count, rows, opened, learned, read)
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
@@ -285,6 +295,28 @@ def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
     rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER).persist(disk())
     stack.callback(rows.unpersist)
     return rows
+
+
+def examined_job(
+    session: SparkSession,
+    files: Mapping[str, Candidate],
+    options: Options,
+    export: ExportOptions,
+    range_bytes: int,
+) -> tuple[ExportJob, CaptureRanges, int]:
+    """What to do with captures besides writing an export; see ``survey``.
+
+    Returns:
+        The job, the captures, and how many tasks run concurrently.
+
+    Raises:
+        CaptureError: none can be read, a worker does not see one, or a key log cannot be read.
+    """
+    examined, cores = survey(session, files, options.limits, range_bytes)
+    divided = in_order(examined)
+    key_log = key_log_of(options, divided.pcapng_files)
+    options = replace(options, pcapng_files=divided.pcapng_files)
+    return ExportJob(options, export, tuple(divided.files), divided.first_ns, key_log), divided, cores
 
 
 def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:

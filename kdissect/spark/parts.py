@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain
 from operator import itemgetter
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -57,7 +57,14 @@ if TYPE_CHECKING:
     from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob
 
-    Opener = Callable[[Iterable[Any]], Iterator["OpenPart"]]
+    NewLog = Callable[[Limits], ConnectionLog]
+
+    class PartOpener(Protocol):
+        """Opens the parts of a partition; ``new_log`` makes what sees the connections of each."""
+
+        def __call__(self, batches: Iterable[Any], *, new_log: NewLog = ...) -> Iterator[OpenPart]:
+            """See ``open_shards`` and ``open_shuffled``."""
+
 
 UNPUBLISHED = "_unpublished"
 """Directory beside the tables; readers ignore names that begin like this."""
@@ -150,6 +157,8 @@ def open_shards(
     shards: int,
     learned: LearnedFacts | None,
     batches: Iterable[Any],
+    *,
+    new_log: NewLog = ConnectionLog,
 ) -> Iterator[OpenPart]:
     """Open the shards whose numbers are in the column ``id``.
 
@@ -159,6 +168,7 @@ def open_shards(
         shards: number of shards.
         learned: facts learned in all shards; None: there is one shard, which learns while it reads.
         batches: numbers.
+        new_log: makes the observer of a shard.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
@@ -167,7 +177,7 @@ def open_shards(
     for number in _numbers(batches):
         for path, fingerprint in files.items():
             fingerprint.check(path)
-        log, shard = ConnectionLog(options.limits), Shard(number, shards)
+        log, shard = new_log(options.limits), Shard(number, shards)
         with open_capture(*job.paths, limits=options.limits) as capture:
             packets = Readable(capture.packet_blocks())
             dissection = Dissection(
@@ -191,7 +201,12 @@ def _read(
 
 
 def open_shuffled(
-    job: ExportJob, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]
+    job: ExportJob,
+    end_ns: int,
+    learned: LearnedFacts,
+    batches: Iterable[Any],
+    *,
+    new_log: NewLog = ConnectionLog,
 ) -> Iterator[OpenPart]:
     """Open a part of a shuffle, unless it is empty.
 
@@ -200,10 +215,11 @@ def open_shuffled(
         end_ns: time of the latest packet in all parts.
         learned: facts learned in all parts.
         batches: rows of the part.
+        new_log: makes its observer.
     """
     rest = iter(batches)
     for first in rest:
-        log = ConnectionLog(job.options.limits)
+        log = new_log(job.options.limits)
         dissection = _shuffled(job, end_ns, chain((first,), rest), observer=log, learned=learned)
         yield OpenPart(first.column("part")[0].as_py(), log, dissection, lambda: None)
 
@@ -221,7 +237,7 @@ def _shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any], **settings: A
     return Dissection(packets, job.options, key_log=job.key_log, **settings)
 
 
-def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
+def write(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterator[Any]:
     """Write the tables of the parts that ``opened`` opens; yield a ``WorkerPart`` for each."""
     task = TaskContext.get()
     for part in opened(batches):
@@ -277,7 +293,7 @@ def unpublished(job: ExportJob) -> Path:
     return job.export.directory / UNPUBLISHED / job.run
 
 
-def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
+def pack(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterator[Any]:
     """Make the rows of the parts that ``opened`` opens; yield batches of all tables together, each as a table
     name and compressed Arrow IPC; what each part has read, as ``READ``, and what it has for tables that only
     the driver can make, as ``WHOLE``.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.exchanges.clusters import Clusters
 from kdissect.exchanges.learned import DESCRIBE_CLUSTER, METADATA
 from kdissect.stats.quantiles import Bounded
-from kdissect.stats.sums import Summed, merged, own, summed
+from kdissect.stats.sums import Summed, fed, merged, own, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -44,8 +44,8 @@ class ByCluster(Summed):
 
     parts: dict[Any, Any] = own(dict)
     _clusters: Clusters = merged()
-    _make: Callable[[], Any] = own()
-    _order: Callable[[Any], Any] | None = own()
+    _make: Callable[[], Any] = fed()
+    _order: Callable[[Any], Any] | None = fed()
     _max_parts: int = own()
 
     def __init__(

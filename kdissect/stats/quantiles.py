@@ -353,6 +353,11 @@ class Bounded(dict[Key, Value]):
         self._make = make
         self._room = Room()  # for the keys
 
+    @property
+    def settings(self) -> tuple[int, Callable[[], Value]]:
+        """The arguments."""
+        return self._max_keys, self._make
+
     def share(self, other: Bounded[Key, Value]) -> None:
         """Be full when this empty table and another, with all that share with it, have as many keys."""
         self._room = other._room

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, Limits
+from kdissect.sinks.sink import Demand
+from kdissect.sinks.tallies import Tallies
 from kdissect.stats import rows
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
@@ -46,7 +48,7 @@ from kdissect.stats.lag import Lag, largest_lag_first, worst_first
 from kdissect.stats.load import Aggregator, Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
-from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of
+from kdissect.stats.sums import Summed, fed, merged, merged_by_name, own, summed, values_of
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
 from kdissect.stats.usual import tally_plan
@@ -57,7 +59,8 @@ if TYPE_CHECKING:
 
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
-    from kdissect.query.filters import PartitionTest
+    from kdissect.options import Options
+    from kdissect.query.filters import Filter, PartitionTest
     from kdissect.sinks.plan import PlanContext, TallyPlan
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Verdict
@@ -123,11 +126,11 @@ class Summarizer(Summed):
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
     _grouped: tuple[str, ...] = own()
-    _sessions: FetchSessions = own()
-    _aggregator: Aggregator = own()
+    _sessions: FetchSessions = fed()
+    _aggregator: Aggregator = fed(partial(Aggregator, DEFAULT, ()))
     _slowest: int = own()
-    _waiting: list[Facts] = own(list)
-    _waiting_bytes: int = own(int)
+    _waiting: list[Facts] = fed(list)
+    _waiting_bytes: int = fed(int)
 
     def __init__(
         self,
@@ -232,6 +235,19 @@ class Summarizer(Summed):
         feed = ConnectionFeed(limits, self.connect, filtered=filtered)
         feed.on_name.append(self.resolved)
         return feed
+
+    def sink(self, options: Options, criteria: Filter) -> Tallies[Summarizer, ConnectionFeed]:
+        """What counts the exchanges of a dissection, whose observer is its ``connections``.
+
+        Args:
+            options: of the dissection.
+            criteria: those of the options.
+        """
+        observer = self.connection_feed(
+            options.limits, filtered=not criteria.is_empty or bool(options.exchanges)
+        )
+        feed = partial(self.feed, is_partition=criteria.is_partition)
+        return Tallies(self, observer, Demand.of(options, criteria), feed)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
@@ -362,8 +378,8 @@ class HealthCounts(Summed):
 
     findings: Findings = merged()
     load: Load = merged()
-    sessions: FetchSessions = own()
-    _aggregator: Aggregator = own()
+    sessions: FetchSessions = fed()
+    _aggregator: Aggregator = fed(partial(Aggregator, DEFAULT, ()))
 
     def __init__(self, limits: Limits) -> None:
         self.findings, self.load = Findings(limits), Load()

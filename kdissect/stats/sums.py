@@ -83,6 +83,20 @@ def join(one: Sum, other: Sum, of: type[Sum]) -> None:
             setattr(one, name, two(getattr(one, name), more))
 
 
+def carried(part: Summed) -> list[str]:
+    """The declared attributes that another instance needs to merge this one: all that are not ``fed``."""
+    return [name for name, two, _ in part.declared if two is not _unused]
+
+
+def bare(cls: type[Sum]) -> Sum:
+    """An instance for the values of ``carried`` attributes, to be merged into another."""
+    one = object.__new__(cls)
+    for name, two, make in cls.declared:
+        if two is _unused:
+            object.__setattr__(one, name, None if make is None else make())
+    return one
+
+
 def values_of(part: Any) -> Iterator[Any]:
     """A declared value and those inside it: attributes of ``Summed``, values ``merged_by_name``."""
     yield part
@@ -137,8 +151,13 @@ def merged_by_name() -> Any:
 
 
 def own(make: Make | None = None) -> Any:
-    """Stays unchanged: the same in both, used in ``feed`` only, or merged by hand."""
+    """Stays unchanged: the same in both, or merged by hand."""
     return joined(_first, make)
+
+
+def fed(make: Make | None = None) -> Any:
+    """Used in ``feed`` only. A copy that was made to be merged has an initial value, or None."""
+    return joined(_unused, make)
 
 
 def earlier(one: Any, other: Any) -> Any:
@@ -156,6 +175,10 @@ def _either(one: Any, other: Any) -> Any:
 
 
 def _first(one: Any, _: Any) -> Any:
+    return one
+
+
+def _unused(one: Any, _: Any) -> Any:
     return one
 
 

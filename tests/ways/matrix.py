@@ -134,8 +134,10 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Options of each command that reads captures."""
-IN_SPARK = ("spark decode",)
-"""Such commands that tests/spark/test_every_way.py compares with ``export``."""
+IN_SPARK = ("spark decode", "spark summary")
+"""Such commands that tests/spark compares with ``export`` (test_every_way.py) and ``summary``
+(test_tallies.py).
+"""
 OF_EXPORT = ("sql",)
 """Such commands that query what ``export`` writes; tests/cli/test_sql.py."""
 

@@ -8,6 +8,7 @@ from kdissect.cli.main import Commands
 
 COMMANDS = {
     "decode": "Decode captures into typed tables, on this machine or a cluster.",
+    "summary": "Summarize captures, without tables.",
     "report": "Analyze tables: latency, throughput, errors, lag, rebalances and more.",
     "sql": "Query tables with SQL.",
     "schema": "Print the schema of a table for Spark.",
@@ -17,6 +18,7 @@ COMMANDS = {
 EXAMPLES = """\b
 Examples:
   kdissect spark decode captures/ -o tables                   on all cores of this machine
+  kdissect spark summary captures/                            what is in them, without tables
   kdissect spark report tables --report latency --by api,client
   kdissect spark sql tables "select api, count(*) from exchanges group by api"
   kdissect spark decode --master spark://host:7077 /share/pcaps -o /share/out

@@ -48,13 +48,7 @@ must be in an object store, or on storage that all machines mount at the same pa
 itself is sent to the workers; the packages it depends on must be installed there.
 """
 
-
-@command(epilog=EXAMPLES)
-@input_options
-@names_option(WHOLE)
-@filter_options
-@export_options(form=PARQUET, by_time=False)
-@click.option(
+strategy_option = click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
     default="auto",
@@ -64,6 +58,14 @@ itself is sent to the workers; the packages it depends on must be installed ther
     "Spark shuffles the packets by connection; auto: single up to 256 MiB, otherwise shards below 16 "
     "concurrent tasks, otherwise shuffle.",
 )
+
+
+@command(epilog=EXAMPLES)
+@input_options
+@names_option(WHOLE)
+@filter_options
+@export_options(form=PARQUET, by_time=False)
+@strategy_option
 @target_options.spark_options
 def decode(**options: Any) -> None:
     """Decode captures into typed tables, on this machine or a cluster."""

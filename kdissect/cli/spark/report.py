@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 ALL = "all"
 VERSIONS = "versions"
 MAX_DUCKDB_BYTES = 1_000_000_000
+USUAL_ENGINE = (
+    "[default: DuckDB for tables of up to 1 GB on this machine, Spark for others or if an option needs it; "
+    "if that one is not installed, the other]"
+)
 
 EXAMPLES = """\b
 Examples:
@@ -123,8 +127,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
 @click.option(
     "--engine",
     type=click.Choice([SPARK, DUCKDB]),
-    help="What computes the reports. [default: DuckDB for tables up to 1 GB on this machine, or of any "
-    "size if Spark is not installed; Spark if an option needs it or DuckDB is not installed]",
+    help=f"What computes the reports. {USUAL_ENGINE}",
 )
 @wide_option
 @color_option
@@ -159,7 +162,7 @@ def report(directories: tuple[str, ...], **options: Any) -> None:
         )
     reporting.check(jobs, interval, by)
     needs_spark = spark_target != SparkTarget() or log is not None or is_url(target)
-    engine = options["engine"] or (SPARK if needs_spark else _usual_engine(where))
+    engine = options["engine"] or (SPARK if needs_spark else usual_engine(where))
     if engine == DUCKDB and is_url(target):
         raise click.UsageError("-o URL needs --engine spark")
     check_engine(engine, where)
@@ -184,14 +187,15 @@ def _check_append(target: str | None, interval: str | None, jobs: Sequence[str],
         raise click.UsageError(f"the report {VERSIONS} has no intervals; select others with --report")
 
 
-def _usual_engine(where: Sequence[str]) -> str:
-    """DuckDB if it is installed, and the tables are small and on this machine, or Spark is not installed."""
-    if any(map(is_url, where)) or duck.why_not() is not None:
+def usual_engine(where: Sequence[str]) -> str:
+    """DuckDB for small tables on this machine, Spark for others; if that one is not installed, the other."""
+    if any(map(is_url, where)):
         return SPARK
-    if not has_spark():
-        return DUCKDB
     total = sum(path.stat().st_size for each in where for path in Path(each).rglob("part-*"))
-    return DUCKDB if total <= MAX_DUCKDB_BYTES else SPARK
+    has_duckdb = duck.why_not() is None
+    if total <= MAX_DUCKDB_BYTES:
+        return DUCKDB if has_duckdb or not has_spark() else SPARK
+    return SPARK if has_spark() or not has_duckdb else DUCKDB
 
 
 def is_url(name: str | None) -> bool:

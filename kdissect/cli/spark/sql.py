@@ -8,8 +8,8 @@ import click
 
 from kdissect.cli.help import command
 from kdissect.cli.spark import target_options
-from kdissect.cli.spark.report import addresses, check_engine, is_url
-from kdissect.cli.spark.target_options import DUCKDB, SPARK, has_spark
+from kdissect.cli.spark.report import USUAL_ENGINE, addresses, check_engine, usual_engine
+from kdissect.cli.spark.target_options import DUCKDB, SPARK
 from kdissect.cli.sql import result_options, show
 from kdissect.cli.terminal import output
 from kdissect.spark.session import SparkTarget
@@ -21,9 +21,9 @@ Examples:
   kdissect spark sql tables "select api, count(*) n, max(latency_us) from exchanges group by api"
   kdissect spark sql tables "select topic, sum(records) from partitions group by all order by 2 desc"
   kdissect spark sql --json tables "select * from groups where event = 'join'" | jq .
-  kdissect spark sql tables "select distinct parse_json(response):cluster_id::string from exchanges"
   kdissect spark sql tables "show tables"
-  kdissect spark sql --engine duckdb tables "select api, count(*) from exchanges group by all"
+  kdissect spark sql --engine spark tables "select parse_json(response):cluster_id from exchanges"
+  kdissect spark sql --engine duckdb tables "select response->>'cluster_id' from exchanges"
 """
 
 
@@ -33,8 +33,8 @@ Examples:
 @click.option(
     "--engine",
     type=click.Choice([SPARK, DUCKDB]),
-    help="Engine and SQL dialect; DuckDB starts sooner, and needs neither Spark nor Java. [default: "
-    "Spark if it is installed, otherwise DuckDB]",
+    help="Engine and SQL dialect; DuckDB starts sooner, and needs neither Spark nor Java. Name it in "
+    f"scripts: the dialects differ. {USUAL_ENGINE}",
 )
 @result_options
 @target_options.spark_options
@@ -55,8 +55,8 @@ def sql(
     """
     spark_target, log = target_options.take(options)
     where = addresses(directories, spark_target)
-    needs_spark = spark_target != SparkTarget() or log is not None or any(map(is_url, where))
-    engine = engine or (SPARK if needs_spark or has_spark() else DUCKDB)
+    needs_spark = spark_target != SparkTarget() or log is not None
+    engine = engine or (SPARK if needs_spark else usual_engine(where))
     check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         views(session, where)

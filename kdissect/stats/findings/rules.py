@@ -77,7 +77,7 @@ from kdissect.stats.findings.producers import (
     TransactionFailed,
 )
 from kdissect.stats.findings.rule import Rule, RulePart
-from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
+from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,9 +119,9 @@ class RuleSet(Summed):
     """Some rules over the same facts, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
-    _by_api: dict[tuple[str, bool], list[Rule]] = own()
-    _of_any_api: dict[bool, list[Rule]] = own()
-    _of_aggregates: list[Rule] = own()
+    _by_api: dict[tuple[str, bool], list[Rule]] = fed()
+    _of_any_api: dict[bool, list[Rule]] = fed()
+    _of_aggregates: list[Rule] = fed()
 
     def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
         self.rules = {rule.name: rule(limits) for rule in rules}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.main import main
+from kdissect.cli.spark import report
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.extras import install
 from samples.pages import Terminal
@@ -24,7 +25,7 @@ COUNTED = "select api, count(*) n, max(latency_us) most from exchanges group by 
 @pytest.fixture
 def query(capsys: pytest.CaptureFixture[str], spark: object, tables: Path) -> Asking:
     def run_there(*options: str) -> Run:
-        done = run(capsys, "spark", "sql", str(tables), *options)
+        done = run(capsys, "spark", "sql", "--engine", "spark", str(tables), *options)
         engine, _, others = done.err.partition("\n")
         assert engine.startswith("kdissect: engine: Spark ")
         return done._replace(err=others)
@@ -42,16 +43,29 @@ def test_a_table(query: Asking) -> None:
     ]
 
 
-def test_duckdb_where_there_is_no_spark(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tables: Path
+@pytest.mark.parametrize("is_small", [True, False], ids=["small", "large"])
+@pytest.mark.parametrize("lacks", ["", "spark", "duckdb"])
+def test_the_usual_engine(monkeypatch: pytest.MonkeyPatch, tables: Path, lacks: str, is_small: bool) -> None:
+    pytest.importorskip("duckdb")
+    usual, other = ("duckdb", "spark") if is_small else ("spark", "duckdb")
+    monkeypatch.setattr(report, "has_spark", lambda: lacks != "spark")
+    if lacks == "duckdb":
+        monkeypatch.setattr("kdissect.tables.duck.why_not", lambda: "not installed")
+    if not is_small:
+        monkeypatch.setattr(report, "MAX_DUCKDB_BYTES", 0)
+    assert report.usual_engine([str(tables)]) == (other if lacks == usual else usual)
+    assert report.usual_engine(["s3a://bucket/tables"]) == "spark"
+
+
+@pytest.mark.parametrize("command", [("sql", COUNTED), ("report", "--report", "errors")], ids=" ".join)
+def test_reports_and_queries_have_the_same(
+    capsys: pytest.CaptureFixture[str], tables: Path, command: tuple[str, ...]
 ) -> None:
-    for module in ("sql", "report"):
-        monkeypatch.setattr(f"kdissect.cli.spark.{module}.has_spark", lambda: False)
-    monkeypatch.setattr("kdissect.cli.spark.report.MAX_DUCKDB_BYTES", 0)  # larger than that
-    for command in (("sql", str(tables), COUNTED), ("report", str(tables), "--report", "errors")):
-        done = run(capsys, "spark", *command)
-        assert done.status == OK
-        assert done.err.startswith("kdissect: engine: DuckDB ")
+    pytest.importorskip("duckdb")
+    name, *rest = command
+    done = run(capsys, "spark", name, str(tables), *rest)
+    assert done.status == OK
+    assert done.err.startswith("kdissect: engine: DuckDB ")
 
 
 def test_tables_in_a_store(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +97,12 @@ def test_on_a_terminal_texts_are_escaped(
     for form, shown in (("--json", '{"text":"a\\u009b"}\n'), ("--csv", "text\r\na\\x9b\r\n")):
         screen = Terminal()
         monkeypatch.setattr(sys, "stdout", screen)
-        assert main(["spark", "sql", form, str(tables), "select concat('a', chr(155)) text"]) == OK
+        assert (
+            main(
+                ["spark", "sql", "--engine", "spark", form, str(tables), "select concat('a', chr(155)) text"]
+            )
+            == OK
+        )
         assert screen.shown() == shown
 
 
