@@ -143,8 +143,8 @@ summary_options = combine(
         "--sketches",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Write the buckets of service times, waits and totals (both transfers and the latency) to FILE as "
-        "JSON lines, which add up with those of other captures.",
+        help="Write the buckets of service times, waits and totals (both transfers and the latency) to FILE "
+        "as JSON lines, which add up with those of other captures.",
     ),
 )
 """What is counted, and how it is shown."""
