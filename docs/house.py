@@ -3,7 +3,7 @@
 Files; lines of code, without blanks, comments and docstrings; import cycles, those for types included; class
 names that are defined more than once; both also of the native core; modules with one importer;
 files that `kdissect read` runs through; and, once it has started, how often it calls a function and enters
-another file for each exchange.
+another file for each exchange; and of what there should be only one, with how many there were.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tokenize
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 WALK = """
 import sys
@@ -140,6 +141,51 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(each) for each in result)
 
 
+class Door(NamedTuple):
+    """A way between parts of the program of which one is enough; ``before``: that there was one for all."""
+
+    name: str
+    before: int
+    now: int
+
+
+def doors(root: Path) -> list[Door]:
+    """What has to be read more than once if there are several of it."""
+    trees = {name: ast.parse(text) for name, text in texts_of(root).items()}
+    rust = rust_texts_of(root)
+    stub = (root / "kdissect" / "_core.pyi").read_text("utf-8")
+    follow = re.findall(r"def follow\(self, \w+: (\w+)", stub)
+    states = re.findall(
+        r"def (?:lend|recall|ended)\(self, (?:state: (\w+))?[^)]*\) -> (?:list\[)?(\w+)", stub
+    )
+    calls = {
+        ".".join(name.split(".")[:2])
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Plan"
+    }
+    runs = {
+        node.name
+        for name, tree in trees.items()
+        if re.match(r"kdissect\.(cli|runs|spark)\b", name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Run")
+    }
+    return [
+        Door("forms in which an exchange leaves the core", 5, len(set(follow))),
+        Door("places that decide whether one does", 9, len(calls)),
+        Door("runs", 4, len(runs)),
+        Door("protocols for the state of a connection", 5, len({a or b for a, b in states})),
+        Door("circles in Rust", 2, len(cycles(rust_imports(rust)))),
+        Door("names of types in Rust that stand for several", 19, repeated(rust_types(rust))),
+    ]
+
+
+def repeated(names: Counter[str]) -> int:
+    """How many of them there are more than once."""
+    return sum(count > 1 for count in names.values())
+
+
 def main() -> None:
     """Print the numbers."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
@@ -164,15 +210,17 @@ def main() -> None:
     print(f"import cycles                 {len(cycles(graph)):>7,}")
     for cycle in cycles(graph):
         print(f"    {' '.join(cycle)}")
-    print(f"class names defined twice      {sum(count > 1 for count in classes.values()):>7,}")
+    print(f"class names defined twice      {repeated(classes):>7,}")
     rust = rust_texts_of(root)
     print(f"the native core: files         {len(rust):>7,}")
     print(f"    import cycles              {len(cycles(rust_imports(rust))):>7,}")
-    print(f"    type names defined twice   {sum(count > 1 for count in rust_types(rust).values()):>7,}")
+    print(f"    type names defined twice   {repeated(rust_types(rust)):>7,}")
     print(f"modules with one importer      {sum(count == 1 for count in importers.values()):>7,}")
     print(f"files that read runs through   {walked:>7,}")
     print(f"    calls per exchange         {calls / EXCHANGES:>7,.0f}")
     print(f"    file changes per exchange  {changes / EXCHANGES:>7,.0f}")
+    for door in doors(root):
+        print(f"{door.name:<51}{door.before:>3} -> {door.now}")
 
 
 if __name__ == "__main__":

@@ -328,6 +328,9 @@ class Merge:
 class MergedText:
     """Texts of consecutive rows."""
 
+    def __getitem__(self, rows: slice) -> MergedText:
+        """Those of the first rows, up to the end of a slice."""
+
     def __bytes__(self) -> bytes: ...
     def write_to_stdout(self) -> None:
         """Without a copy. OSError: it cannot be written."""

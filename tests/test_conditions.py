@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyarrow import parquet
 
 from kdissect.pipeline import Dissection
+from kdissect.runs.worker import Text
 from tests.cli.commands import run, write
 from tests.core import NEEDS_CORE, without_core
 from tests.frames import HEARTBEAT, request, response
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from kdissect.model import Exchange
     from kdissect.sinks.sink import Sink
 
 pytestmark = NEEDS_CORE
@@ -112,6 +115,68 @@ def test_the_core_selects_the_same(
     options = *OUTPUTS[output], *(SOME | NONE)[criteria]
     rows = [shown(capsys, taken, *options, capture) for capture in CAPTURES]
     assert any(rows) == (criteria in SOME)
+
+
+@pytest.mark.parametrize("criteria", ["an API", "any other API", "a latency", "several", "no client"])
+def test_the_core_adds_the_same_rows_to_tables(
+    criteria: str, tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those of connections, whose exchanges count whether or not they are selected."""
+
+    def rows(name: str, jobs: str) -> dict[str, list[str]]:
+        options = "--format", "parquet", "-o", str(tmp_path / name), "-j", jobs
+        run(capsys, "export", *(SOME | NONE)[criteria], *options, CAPTURES[1])
+        tables = sorted(path.name for path in (tmp_path / name).iterdir())
+        files = {table: sorted((tmp_path / name / table).glob("*.parquet")) for table in tables}
+        return {
+            table: [str(row) for path in paths for row in parquet.ParquetFile(path).read().to_pylist()]
+            for table, paths in files.items()
+        }
+
+    by_core = rows("core", "1")
+    (from_core,) = taken
+    assert (from_core > 0) == (criteria in SOME)
+    assert from_core <= len(by_core["exchanges"])
+    taken.clear()
+    with without_core():
+        assert rows("pure", "1") == by_core
+    assert taken == [0]
+    divided = rows("divided", "2")
+    assert {table: sorted(each) for table, each in divided.items()} == {
+        table: sorted(each) for table, each in by_core.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "options", [("-c", "1"), ("-c", "7"), ("--json", "-c", "60"), ("--csv", "-c", "999")]
+)
+def test_processes_stop_where_one_does(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in the middle of what the core has written."""
+    arguments = *options, "--api", "!Metadata", BASICS
+    one, two = (run(capsys, "read", "-j", jobs, *arguments) for jobs in "12")
+    assert two == one
+
+
+def test_the_core_writes_rows_that_may_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fed, feed = tmp_path / "fed", Text.feed
+
+    def noted(text: Text, exchange: Exchange) -> Any:
+        with fed.open("ab") as file:  # in another process
+            file.write(b".")
+        return feed(text, exchange)
+
+    monkeypatch.setattr(Text, "feed", noted)
+    run(capsys, "read", "-j", "2", BASICS)
+    without_a_number = fed.stat().st_size
+    fed.unlink()
+    run(capsys, "read", "-j", "2", "-c", "9999", BASICS)
+    assert fed.stat().st_size == without_a_number
+    fed.unlink()
+    with without_core():
+        run(capsys, "read", "-j", "2", "-c", "9999", BASICS)
+    assert fed.stat().st_size > without_a_number
 
 
 @pytest.mark.parametrize("criteria", LEFT, ids=" ".join)

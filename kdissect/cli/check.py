@@ -8,6 +8,7 @@ import click
 
 from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
 from kdissect.cli.run import end, open_run, take_query
 from kdissect.cli.terminal import style_of, wide_option, width
@@ -53,9 +54,20 @@ it.
     help="Rows per list. [default: 20]",
 )
 @gate_options("the capture is not good")
+@jobs_option(
+    "Always 1 for stdin.", "Which rows a full table keeps may differ; otherwise the output is the same."
+)
 @wide_option
 @color_option
-def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: str, **options: Any) -> None:
+def check(
+    as_json: bool,
+    max_rows: int,
+    fail: bool,
+    fail_on: str | None,
+    jobs: int | None,
+    color: str,
+    **options: Any,
+) -> None:
     """Report what a capture contains and how complete it is.
 
     Gives two verdicts, on the capture and on the traffic in it, with reasons and advice; then lists files,
@@ -69,8 +81,9 @@ def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: 
     query = take_query(options)
     counts = HealthCounts(query.limits)
     observer = counts.connection_feed(query.limits)
-    with open_run(query, observer=observer) as run:
-        run.into(Tallies(counts, observer, query.demand()))
+    sink = Tallies(counts, observer, query.demand())
+    with open_run(query, jobs=processes(query, jobs), observer=observer) as run:
+        run.into(sink)
         rows = counts.findings.rows()
         document = run.totals.check_document(observer, health(rows, counts.load))
         _write(run, document, max_rows, color, as_json=as_json)

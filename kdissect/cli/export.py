@@ -198,7 +198,7 @@ def _part(
 ) -> PartResult:
     """Write the tables of a shard, in a worker."""
     selects = Selection(query)
-    return write_part(job, shard.number, dissection, log, selects, shard.number + 1, shard.of)
+    return write_part(job, shard.number, dissection, log, selects, query.demand(), shard.number + 1, shard.of)
 
 
 def _find_failing_capture(query: Query, tables: ExportOptions, error: UnexpectedError) -> UnexpectedError:

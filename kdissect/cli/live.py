@@ -365,7 +365,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
             with source.open(query) as ongoing, open_live_run(query, source, ongoing, jobs=jobs) as (run, _):
                 times = output.time_formatter(run.out, run.first_ns)
                 run.into(
-                    output.sink(run.page, times, query, run.demand(max_rows=count), flush=False),
+                    output.sink(run.page, times, query, run.demand(), flush=False),
                     count,
                 )
             report(run, run.shown)
@@ -391,7 +391,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
         ExitStack() as stack,
     ):
         times = output.time_formatter(run.out, run.first_ns)
-        demand = run.demand(max_rows=count)
+        demand = run.demand()
         sinks: list[Sink] = [Count(ExchangeTally(tally_text), demand)]
         if monitor is not None:
             monitor.begin(run, live_input)

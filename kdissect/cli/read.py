@@ -177,7 +177,7 @@ def read(
             run.page,
             times,
             query,
-            run.demand(one_by_one=by_request or flush, max_rows=count),
+            run.demand(one_by_one=by_request or flush),
             flush=flush and jobs == 1,
             by_request=by_request,
             check=_check if check_crcs else None,

@@ -240,12 +240,11 @@ class Run:
         """What is known so far."""
         return self.place.totals(self)
 
-    def demand(self, *, one_by_one: bool = False, max_rows: int | None = None) -> Demand:
-        """Which exchanges a sink gets. ``one_by_one``: see ``Demand``; ``max_rows``: see ``into``."""
-        # A terminal needs escapes, and what the core of a worker writes is not seen by the writer, nor cut.
-        in_workers = self.page is not self.out
-        is_cut = in_workers and (max_rows is not None or self.out.isatty())
-        return self.query.demand(one_by_one=one_by_one or is_cut)
+    def demand(self, *, one_by_one: bool = False) -> Demand:
+        """Which exchanges a sink gets. ``one_by_one``: see ``Demand``."""
+        # A terminal needs escapes, and what the core of a worker writes is not seen by the writer.
+        is_escaped = self.page is not self.out and self.out.isatty()
+        return self.query.demand(one_by_one=one_by_one or is_escaped)
 
     @property
     def dissection(self) -> Dissection:

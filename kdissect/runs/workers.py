@@ -152,8 +152,12 @@ class Workers:
                 self._from_live(run, job, lambda pool: self._assemble(pool, assembly), consume)
         finally:
             remove_large_texts(text.prefix)
-        self._totals.counts["produced_evicted"] += assembly.produced_evicted
-        self._totals.counts["names_forgotten"] += assembly.names_forgotten
+        self._count_dropped(assembly.produced_evicted, assembly.names_forgotten)
+
+    def _count_dropped(self, batches: int, names: int) -> None:
+        """As one process does: only what there is has a count."""
+        dropped = Counter(produced_evicted=batches, names_forgotten=names)
+        self._totals.counts.update(+dropped)
 
     def parts_of(self, run: Run, make: Callable[[Dissection, Shard], Any]) -> list[Any]:
         """Dissect in workers that learn first. Returns what ``make`` made in each, the part of a sink."""
@@ -289,8 +293,7 @@ class Workers:
                 facts.merge(message)
                 pending -= 1
                 if not pending:
-                    self._totals.counts["produced_evicted"] += facts.dropped_batches
-                    self._totals.counts["names_forgotten"] += facts.dropped_names
+                    self._count_dropped(facts.dropped_batches, facts.dropped_names)
                 for each in range(0 if pending else self._jobs):
                     pool.send(each, facts)
             elif isinstance(message, WorkerEnd):
@@ -331,10 +334,10 @@ class Workers:
 
 
 def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, Any]]:
-    """Return the first ``max_rows`` rows; bytes are a single row."""
+    """Return the first ``max_rows`` rows."""
     first: list[tuple[int, Any]] = []
     for count, data in rows:
-        if count >= max_rows and not isinstance(data, bytes):
+        if count > max_rows:
             return [*first, (max_rows, data[:max_rows])]
         first.append((count, data))
         max_rows -= count

@@ -1,7 +1,7 @@
 """Exchanges -> rows of tables, which are made and kept column by column. Holds what the tables do.
 
-On the fast path, the core adds rows of the tables in ``rows.NATIVE_TABLES``, if all exchanges are selected
-and all tables are among those for which it knows what to leave (``rows.are_native``).
+On the fast path, the core adds rows of the tables in ``rows.NATIVE_TABLES``, if all tables are among those
+for which it knows what to leave (``rows.are_native``).
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ class Columns(Each):
     ) -> None:
         super().__init__(guard(tables.feed), skip=guard(tables.skip))
         self._settle = guard(tables.settle)
-        is_all = demand.selects_all and demand.has_latency_parts  # the others have rows in some tables
-        core_plan = tables.core_plan if is_all and demand.allows_core else None
-        self.plan = None if core_plan is None else Plan(core_plan)
+        core_plan = tables.core_plan if demand.has_latency_parts and demand.allows_core else None
+        self.plan = None if core_plan is None else Plan(core_plan, conditions=demand.conditions)
 
     def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (it is in the columns)
         """Count rows of the core."""

@@ -244,7 +244,9 @@ def write(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterato
         attempt = f"{part.number}-{0 if task is None else task.taskAttemptId()}"
         own = replace(job, export=replace(job.export, directory=unpublished(job) / attempt))
         filter_ = job.filter()
-        result = write_part(own, part.number, part.dissection, part.log, filter_.matches, 0)
+        result = write_part(
+            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options), 0
+        )
         yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
 
 

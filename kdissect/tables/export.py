@@ -24,7 +24,6 @@ from kdissect.limits import SECOND_NS
 from kdissect.options import BOTH, JSONL, PARQUET
 from kdissect.query.records import records_of
 from kdissect.sinks.columns import Columns
-from kdissect.sinks.sink import Demand
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from kdissect.query.filters import Filter
     from kdissect.query.records import RecordMatches, Records
     from kdissect.sinks.plan import PlanContext, RowPlan
+    from kdissect.sinks.sink import Demand
     from kdissect.stats.by_cluster import ByCluster
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
@@ -561,6 +561,7 @@ def write_part(
     dissection: Dissection,
     log: ConnectionLog,
     selects: Callable[[Exchange], bool],
+    demand: Demand,
     first: int,
     step: int = 1,
 ) -> PartResult:
@@ -572,11 +573,12 @@ def write_part(
         dissection: of the connections.
         log: the connections.
         selects: whether an exchange passes the filters.
+        demand: which exchanges that are.
         first: see ``PartTables``.
         step: see ``PartTables``.
     """
     tables = PartTables(job, log, first, step)
-    sink = Columns(tables, Demand.of(job.options))
+    sink = Columns(tables, demand)
     try:
         for _ in dissection.into(sink, selects):
             pass

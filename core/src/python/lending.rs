@@ -21,7 +21,7 @@ use crate::net::shard::Shard;
 use crate::python::handle::Object;
 use crate::python::merge::RowBatch;
 use crate::python::places::Places;
-use crate::python::plan::{Conditions, Plan, Takers};
+use crate::python::plan::{Conditions, Plan, Receivers};
 use crate::python::state::{
     direction, BareSegment, ConnectionState, KafkaState, PartialFrame, Place, RecordState, StreamState,
     TcpState, UnreadState,
@@ -220,7 +220,7 @@ pub struct Lending {
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
     page: Option<Page>,
-    takers: Takers,
+    receivers: Receivers,
     /// Which exchanges are selected. None: all are.
     conditions: Option<Conditions>,
     batch: Option<Py<RowBatch>>,
@@ -404,7 +404,7 @@ impl Lending {
             python,
             kinds,
             page: None,
-            takers: Takers::default(),
+            receivers: Receivers::default(),
             conditions: None,
             batch: None,
             shift: None,
@@ -438,7 +438,7 @@ impl Lending {
             page.max_bytes = usize::MAX; // all lines of a block come at once
         }
         self.page = Some(page);
-        self.takers = plan.takers;
+        self.receivers = plan.receivers;
         self.conditions = plan.conditions;
         self.stage.is_queued = batch.is_none();
         self.shift = batch.is_some().then_some(0);
@@ -487,7 +487,7 @@ impl Lending {
         let (handed, Progress { exchanges, rows }) = page.take();
         let text = PyBytes::new(py, &page.text);
         page.text.clear();
-        self.takers.give(py, handed)?;
+        self.receivers.give(py, handed)?;
         Ok((text, exchanges, rows, odd?))
     }
 
@@ -497,7 +497,7 @@ impl Lending {
             conditions.pass_on(py)?;
         }
         let handed = self.page.as_mut().map(|page| page.settle(is_last));
-        self.takers.give(py, handed.unwrap_or_default())
+        self.receivers.give(py, handed.unwrap_or_default())
     }
 
     /// Bytes held, including overhead.

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PySlice};
 
 use crate::python::raw::Bytes;
 use crate::runs::merge::{self, RowContent, TextRun, OBJECT};
@@ -136,6 +136,17 @@ impl MergedText {
             }
             Ok(())
         })
+    }
+
+    /// Those of the first rows, up to the end of a slice.
+    fn __getitem__(&self, rows: &Bound<'_, PySlice>) -> PyResult<MergedText> {
+        let mut left: usize = rows.getattr("stop")?.extract()?;
+        let runs = self.0.iter().map(|run| {
+            let first = run.first(left);
+            left -= first.shown();
+            first
+        });
+        Ok(MergedText(runs.collect()))
     }
 
     /// Writes them to stdout, without a copy.

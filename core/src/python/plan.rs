@@ -29,13 +29,13 @@ use crate::Odd;
 
 pub struct Plan {
     pub sink: Box<dyn Sink>,
-    pub takers: Takers,
+    pub receivers: Receivers,
     pub conditions: Option<Conditions>,
 }
 
 /// Functions of Python that take what a sink hands over.
 #[derive(Default)]
-pub struct Takers {
+pub struct Receivers {
     connection: Option<Object>,
     alive: Option<Object>,
     tally: Option<Object>,
@@ -87,7 +87,7 @@ impl Conditions {
     }
 }
 
-impl Takers {
+impl Receivers {
     /// Calls them, in this order.
     pub fn give(&self, py: Python<'_>, handed: Vec<Handed>) -> PyResult<()> {
         handed.into_iter().try_for_each(|each| self.give_one(py, each))
@@ -141,9 +141,9 @@ impl Takers {
     }
 }
 
-fn give_to<'py>(py: Python<'py>, taker: &Option<Object>, arguments: impl PyCallArgs<'py>) -> PyResult<()> {
-    match taker {
-        Some(taker) => taker.bind(py).call1(arguments).map(drop),
+fn give_to<'py>(py: Python<'py>, receiver: &Option<Object>, arguments: impl PyCallArgs<'py>) -> PyResult<()> {
+    match receiver {
+        Some(receiver) => receiver.bind(py).call1(arguments).map(drop),
         None => Ok(()), // this plan hands over nothing of the kind
     }
 }
@@ -155,7 +155,7 @@ struct Function(Object);
 
 impl Function {
     /// Odd: it raised, or did not return what is expected.
-    fn ask<'py, R>(&self, py: Python<'py>, arguments: impl PyCallArgs<'py>) -> Result<R, Odd>
+    fn call<'py, R>(&self, py: Python<'py>, arguments: impl PyCallArgs<'py>) -> Result<R, Odd>
     where
         R: for<'a> FromPyObject<'a, 'py>,
     {
@@ -170,17 +170,17 @@ impl<'py> FromPyObject<'_, 'py> for Plan {
     fn extract(plan: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let output = plan.getattr("output")?;
         let kind = output.get_type().name()?;
-        let mut takers = Takers::default();
+        let mut receivers = Receivers::default();
         let sink: Box<dyn Sink> = match kind.to_cow()?.as_ref() {
             "LinePlan" => Box::new(Lines::new(line_plan(&output)?)),
-            "RowPlan" => Box::new(Rows::new(row_plan(&output, &mut takers)?)),
-            "TallyPlan" => Box::new(Tallies::new(tally_plan(&output, &mut takers)?)),
+            "RowPlan" => Box::new(Rows::new(row_plan(&output, &mut receivers)?)),
+            "TallyPlan" => Box::new(Tallies::new(tally_plan(&output, &mut receivers)?)),
             kind => return Err(PyTypeError::new_err(format!("no sink for a {kind}"))),
         };
         let conditions = plan.getattr("conditions")?.extract()?;
         Ok(Plan {
             sink,
-            takers,
+            receivers,
             conditions,
         })
     }
@@ -205,19 +205,19 @@ fn common_plan<T>(
     let around = function("around")?;
     Ok(CommonPlan {
         shared: Box::new(move |known: &dyn Known| {
-            Python::attach(|py| shared.ask(py, (known.info()?, known.identity().each_ref())))
+            Python::attach(|py| shared.call(py, (known.info()?, known.identity().each_ref())))
         }),
         api: Box::new(move |api_key, api_version| {
             Python::attach(|py| api(py, (api_key, api_version), &of_api))
         }),
-        error: Box::new(move |code| Python::attach(|py| error.ask(py, (code,)))),
+        error: Box::new(move |code| Python::attach(|py| error.call(py, (code,)))),
         topic_name: Box::new(move |id, completed_ns| {
-            Python::attach(|py| topic_name.ask::<Option<String>>(py, (id, completed_ns)).ok()?)
+            Python::attach(|py| topic_name.call::<Option<String>>(py, (id, completed_ns)).ok()?)
         }),
         learn_name: Box::new(move |id, name| {
-            Python::attach(|py| learn_name.ask::<Bound<'_, PyAny>>(py, (id, name)).map(drop))
+            Python::attach(|py| learn_name.call::<Bound<'_, PyAny>>(py, (id, name)).map(drop))
         }),
-        around: Box::new(move |second| Python::attach(|py| around.ask(py, (second,)))),
+        around: Box::new(move |second| Python::attach(|py| around.call(py, (second,)))),
         budget: get(plan, "budget")?,
         leaves_flaws: get(plan, "leaves_flaws")?,
     })
@@ -227,7 +227,7 @@ fn line_plan(plan: &Bound<'_, PyAny>) -> PyResult<LinePlan> {
     let (client, rejected): (Function, Function) = (get(plan, "client")?, get(plan, "rejected")?);
     let follow: Arc<Function> = Arc::new(get(plan, "follow")?);
     let api = move |py: Python<'_>, place: (i16, i16), of_api: &Function| {
-        let known: Option<(Py<PyLine>, Vec<u8>, Constants)> = of_api.ask(py, place).ok()?;
+        let known: Option<(Py<PyLine>, Vec<u8>, Constants)> = of_api.call(py, place).ok()?;
         let (described, tags, texts) = known?;
         let line = described.get().line.clone();
         let (follow, has_groups) = (follow.clone(), described.get().followed.is_some());
@@ -248,11 +248,11 @@ fn line_plan(plan: &Bound<'_, PyAny>) -> PyResult<LinePlan> {
         digits: get(plan, "digits")?,
         gap: get(plan, "gap")?,
         width: get(plan, "width")?,
-        client: Box::new(move |id| Python::attach(|py| client.ask(py, (id,)))),
+        client: Box::new(move |id| Python::attach(|py| client.call(py, (id,)))),
         rejected: Box::new(move |version, request, response| {
             Python::attach(|py| {
                 let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
-                rejected.ask(py, frames)
+                rejected.call(py, frames)
             })
         }),
         unacknowledged: get(plan, "unacknowledged")?,
@@ -262,7 +262,7 @@ fn line_plan(plan: &Bound<'_, PyAny>) -> PyResult<LinePlan> {
 }
 
 fn row_api(py: Python<'_>, place: (i16, i16), of_api: &Function) -> Option<Api<Arc<Row>>> {
-    let known: Option<(Py<PyRow>, Vec<u8>, Constants)> = of_api.ask(py, place).ok()?;
+    let known: Option<(Py<PyRow>, Vec<u8>, Constants)> = of_api.call(py, place).ok()?;
     known.map(|(row, tags, texts)| (row.get().0.clone(), tags, texts))
 }
 
@@ -275,7 +275,7 @@ type TableForm<'py> = (
     (usize, usize),
 );
 
-fn row_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<RowPlan> {
+fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowPlan> {
     let unknown = |name: &str| PyValueError::new_err(name.to_owned());
     let columns: Vec<(String, (String, usize))> = get(plan, "columns")?;
     let columns = columns.into_iter().map(|(before, (name, which))| {
@@ -291,7 +291,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<RowPlan> {
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
     if let Some(alive) = &alive {
-        takers.alive = Some(get(alive, "take")?);
+        receivers.alive = Some(get(alive, "take")?);
     }
     Ok(RowPlan {
         common: common_plan(plan, row_api)?,
@@ -300,26 +300,26 @@ fn row_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<RowPlan> {
         is_csv: get(plan, "is_csv")?,
         tables: tables.collect::<PyResult<_>>()?,
         log: log
-            .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, takers)?)))
+            .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, receivers)?)))
             .transpose()?,
         alive: alive
             .map(|alive| Ok::<_, PyErr>(AliveMembers::new(get(&alive, "member")?)))
             .transpose()?,
-        capture: Box::new(move |interface| Python::attach(|py| capture.ask(py, (interface,)))),
+        capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         expected: Box::new(move |info, api_key, end_ns, errors| {
-            Python::attach(|py| expected.ask(py, (info, api_key, end_ns, errors)))
+            Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
         }),
-        memory: memory.map(|memory| memory_plan(&memory, takers)).transpose()?,
+        memory: memory.map(|memory| memory_plan(&memory, receivers)).transpose()?,
     })
 }
 
-fn tally_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<TallyPlan> {
-    takers.tally = Some(get(plan, "take")?);
+fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<TallyPlan> {
+    receivers.tally = Some(get(plan, "take")?);
     let interval: Function = get(plan, "interval")?;
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
-        waiting: waiting(&plan.getattr("log")?, takers)?,
-        memory: memory_plan(&plan.getattr("memory")?, takers)?,
+        waiting: waiting(&plan.getattr("log")?, receivers)?,
+        memory: memory_plan(&plan.getattr("memory")?, receivers)?,
         slowest: get(plan, "slowest")?,
         interval: Box::new(move || Python::attach(|py| interval.ask(py, ()))),
         by_group: get(plan, "by_group")?,
@@ -328,17 +328,17 @@ fn tally_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<TallyPla
 }
 
 /// What is to be known of a `ConnectionPlan`.
-fn waiting(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<Vec<i16>> {
-    takers.connection = Some(get(plan, "take")?);
+fn waiting(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Vec<i16>> {
+    receivers.connection = Some(get(plan, "take")?);
     get(plan, "waiting")
 }
 
-fn memory_plan(plan: &Bound<'_, PyAny>, takers: &mut Takers) -> PyResult<MemoryPlan> {
-    takers.memory = Some(get(plan, "restore")?);
+fn memory_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<MemoryPlan> {
+    receivers.memory = Some(get(plan, "restore")?);
     let lend: Function = get(plan, "lend")?;
     Ok(MemoryPlan {
         lend: Box::new(move |info: &Handle| {
-            let state: MemoryState = Python::attach(|py| lend.ask(py, (info,)))?;
+            let state: MemoryState = Python::attach(|py| lend.call(py, (info,)))?;
             state.memory()
         }),
         max_watermarks: get(plan, "max_watermarks")?,

@@ -120,7 +120,25 @@ impl TextRun {
         (key.number(1), key.number(3))
     }
 
-    /// Removes and returns the first row; there are more.
+    /// Its first rows, so many of which are shown; all of them if there are no more.
+    pub fn first(&self, shown: usize) -> TextRun {
+        let mut left = TextRun {
+            batch: self.batch.clone(),
+            keys: self.keys.clone(),
+            text: self.text.clone(),
+        };
+        let mut taken = 0;
+        while taken < shown && left.rows() > 0 {
+            taken += usize::from(!left.split().text().is_empty());
+        }
+        TextRun {
+            batch: self.batch.clone(),
+            keys: self.keys.start..left.keys.start,
+            text: self.text.start..left.text.start,
+        }
+    }
+
+    /// Removes and returns the first row.
     pub fn split(&mut self) -> TextRun {
         let size = self.batch.key(self.keys.start).size().unwrap_or_default();
         let first = TextRun {

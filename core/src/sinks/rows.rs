@@ -176,12 +176,16 @@ impl Sink for Rows {
             None => None,
         };
         let info = exchange.known.info()?;
-        let marks: Vec<_> = plan.tables.iter().map(|table| table.mark()).collect();
+        let tables = match exchange.is_selected {
+            true => &plan.tables[..],
+            false => &[],
+        };
+        let marks: Vec<_> = tables.iter().map(|table| table.mark()).collect();
         let mut error_name = |code| Ok(self.errors.name(common, code)?.to_owned());
-        for table in &plan.tables {
+        for table in tables {
             if let Err(odd) = table.add(row, &decoded, &found, &partitions, &mut error_name) {
-                let tables = plan.tables.iter().zip(&marks);
-                tables.for_each(|(table, mark)| table.restore(*mark));
+                let marked = tables.iter().zip(&marks);
+                marked.for_each(|(table, mark)| table.restore(*mark));
                 return Err(odd);
             }
         }
@@ -189,10 +193,10 @@ impl Sink for Rows {
         if let Some((splitter, noted)) = splitter {
             splitter.note(row, &noted, response.end_ns);
         }
-        for table in &plan.tables {
+        for table in tables {
             table.add_exchange(&found)?;
         }
-        if let (Some(alive), Some(member)) = (&mut plan.alive, member) {
+        if let (Some(alive), Some(member), true) = (&mut plan.alive, member, exchange.is_selected) {
             alive.add(info, member, response.end_ns);
         }
         if let Some(log) = &mut plan.log {
