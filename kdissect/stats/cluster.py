@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.nodes import Node, nodes
+from kdissect.kafka.headers import API_VERSIONS
 from kdissect.names import entries, kept
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
     from kdissect.stats.usual import Usual
 
-API_VERSIONS = 18
 NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
 """APIs whose responses name nodes."""
 

@@ -21,8 +21,8 @@ from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
+from kdissect.kafka.headers import API_VERSIONS
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
-from kdissect.stats.cluster import API_VERSIONS
 from kdissect.stats.quantiles import Quantiles
 
 if TYPE_CHECKING:
