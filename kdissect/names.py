@@ -27,6 +27,7 @@ ENTRY_BYTES = 256
 _BEGINNING_BYTES = 1000
 _HASH_BYTES = 4
 _SHORT = NAME_BYTES // 4  # characters: each takes four bytes at most
+_ONE_ENTRY = 20  # characters that take less than ``ENTRY_BYTES`` of memory, whatever they are
 
 
 def kept(value: Value) -> Value:
@@ -37,7 +38,7 @@ def kept(value: Value) -> Value:
         return value if len(value) <= _SHORT else cast("Value", _shortened(value))
     if isinstance(value, tuple):
         for each in value:
-            if isinstance(each, str | tuple) and (len(each) > _SHORT or isinstance(each, tuple)):
+            if isinstance(each, tuple) or (isinstance(each, str) and len(each) > _SHORT):
                 return cast("Value", _with_kept(value))
     return value
 
@@ -68,7 +69,8 @@ def entries(value: Any) -> int:
     number = 1
     for each in value if isinstance(value, tuple) else (value,):
         if isinstance(each, str):
-            number += getsizeof(each) // ENTRY_BYTES
+            if len(each) > _ONE_ENTRY:
+                number += getsizeof(each) // ENTRY_BYTES
         elif isinstance(each, tuple):
             number += entries(each) - 1 + (len(each) if type(each) is tuple else 0)
     return number

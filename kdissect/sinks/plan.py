@@ -115,10 +115,11 @@ class ConnectionPlan(NamedTuple):
 
     Attributes:
         take: takes some exchanges of a connection: what they share; the interface of the first; software
-            name and version, principal and SASL mechanism of the client; the first client ID; their number;
-            whether any is selected; bytes of requests and responses; start of the first and end of the last;
-            begin and end of the latency of the last one whose API is not among ``waiting``; keys of the APIs
-            that are. It is called before the sink takes what was made of them.
+            name and version, principal and SASL mechanism of the client; the first client ID; their number,
+            and that of those that are no handshake; whether any is selected; bytes of requests and
+            responses; start of the first and end of the last; begin and end of the latency of the last one
+            whose API is not among ``waiting``; keys of the APIs that are. It is called before the sink takes
+            what was made of them.
         waiting: keys of APIs.
     """
 

@@ -13,13 +13,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.nodes import Node, nodes
+from kdissect.kafka.headers import API_VERSIONS
 from kdissect.names import entries, kept
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
-API_VERSIONS = 18
 NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
 """APIs whose responses name nodes."""
 
@@ -51,6 +52,13 @@ class Cluster:
         self._offers_reported: dict[str, Reported] = {}
         self._nodes_reported: dict[tuple[str, int], Reported] = {}
         self._clusters_reported: dict[str, Reported] = {}
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Take versions from exchanges that the core has counted."""
+        if (versions := usual.versions) is not None and versions.apis:
+            offered = {key: (first, last) for key, first, last in versions.apis}
+            completed_ns, number = versions.completed
+            self._take_offers(usual.broker, offered, (completed_ns, usual.id(number)))
 
     def feed(self, facts: Facts) -> None:
         """Take nodes and versions from a response."""

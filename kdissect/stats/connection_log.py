@@ -287,18 +287,19 @@ class ConnectionLogRow:
         self,
         identity: tuple[str | None, str | None, str | None, str | None],
         client_id: str | None,
-        exchanges: int,
+        exchanges: tuple[int, int],
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
         waited: frozenset[int],
     ) -> None:
-        """Add answered exchanges without anomalies, none of them of a handshake; see ``ConnectionPlan``."""
+        """Add answered exchanges without anomalies; see ``ConnectionPlan``."""
         self.outstanding = self.outstanding_calls = 0
         self.outstanding_ns = self.held_api = None
         self.waited |= waited
-        self.served += exchanges
-        self.kinds[ANSWERED] += exchanges
+        number, served = exchanges
+        self.served += served
+        self.kinds[ANSWERED] += number
         self.last_call = last_call or self.last_call
         self._note_client(identity, client_id, times_ns)
         self.request_bytes += sizes[0]
@@ -430,7 +431,7 @@ class ConnectionLog(Survey):
         interface: Interface,
         identity: tuple[str | None, str | None, str | None, str | None],
         client_id: str | None,
-        exchanges: int,
+        exchanges: tuple[int, int],
         is_selected: bool,
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
@@ -441,7 +442,7 @@ class ConnectionLog(Survey):
         ``sink.ConnectionPlan``.
         """
         self.listeners.add(info.broker)
-        self._count_usual(exchanges)
+        self._count_usual(exchanges[0])
         row = self._row_of(info, interface)
         row.is_selected = row.is_selected or is_selected
         row.cluster_id = info.cluster_id

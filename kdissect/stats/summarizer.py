@@ -187,7 +187,8 @@ class Summarizer(Summed):
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted."""
         others = [part for part in (self.intervals, self.grouped) if part is not None]
-        for part in (self._aggregator, self.traffic, self.records, *others, *self.parts.values()):
+        parts = self._aggregator, self.traffic, self.records, self.cluster, *others, *self.parts.values()
+        for part in parts:
             part.feed_usual(usual)
         for topic in usual.topics:
             if topic.id is not None:

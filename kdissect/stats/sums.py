@@ -78,7 +78,9 @@ def initialize(one: Sum, of: type[Sum]) -> None:
 def join(one: Sum, other: Sum, of: type[Sum]) -> None:
     """Add the counts of another, of those attributes that ``of`` declares: their class, or a base of both."""
     for name, two, _ in vars(of)["declared"]:
-        setattr(one, name, two(getattr(one, name), getattr(other, name)))
+        more = getattr(other, name)
+        if more or two is not iadd:  # most counts of most rows are 0
+            setattr(one, name, two(getattr(one, name), more))
 
 
 def values_of(part: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
+from kdissect.kafka.headers import API_VERSIONS
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
 from kdissect.stats.quantiles import Quantiles
 
@@ -39,14 +40,21 @@ Counted = tuple[int, int, "list[tuple[int, int]]"]
 """Number of samples, bits of a slot, and the samples kept: times and values; see ``lag.Samples``."""
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
-OFFSET_FOR_LEADER_EPOCH, BROKER_HEARTBEAT = 23, 63
-COUNTED = frozenset(
-    {
-        *(PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT),
-        *(OFFSET_FOR_LEADER_EPOCH, BROKER_HEARTBEAT),
-    }
+ONLY_COUNTED = frozenset(
+    apis.find(name).key
+    for name in (
+        *("OffsetForLeaderEpoch", "BrokerHeartbeat", "StopReplica", "ListGroups"),
+        *("DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeLogDirs", "CreatePartitions"),
+        *("ListPartitionReassignments", "DescribeClientQuotas", "AlterClientQuotas", "UpdateFeatures"),
+        *("DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions"),
+        *("AllocateProducerIds", "GetTelemetrySubscriptions", "ListConfigResources"),
+    )
 )
-"""Keys of the APIs whose exchanges the core counts; of the last two, only their number, sizes and times."""
+"""Keys of the APIs of whose exchanges, without errors, summaries need only number, sizes and times."""
+COUNTED = ONLY_COUNTED.union(
+    (PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT, API_VERSIONS)
+)
+"""Keys of the APIs whose exchanges the core counts."""
 
 
 class Noted(NamedTuple):
@@ -240,6 +248,18 @@ class ReportedTopic(NamedTuple):
     partitions: list[ReportedPartition]
 
 
+class ReportedVersions(NamedTuple):
+    """What the last response says.
+
+    Attributes:
+        apis: API key, first and last version that the broker supports.
+        completed: end of the response, and number of the exchange.
+    """
+
+    apis: list[tuple[int, int, int]]
+    completed: Stamp
+
+
 class Usual(NamedTuple):
     """Exchanges that are alike.
 
@@ -254,6 +274,7 @@ class Usual(NamedTuple):
         group: that the requests name, and ``partitions``: topics and partitions in each exchange, in wire
             order, if they are kept apart by them.
         writes, reads, beats: those of their API.
+        versions: of ApiVersions.
         offsets: of other APIs.
     """
 
@@ -280,6 +301,7 @@ class Usual(NamedTuple):
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
+    versions: ReportedVersions | None
     offsets: list[ReportedTopic]
 
     @property
@@ -335,6 +357,9 @@ class Usual(NamedTuple):
         return [(last._replace(time_ns=first_ns, number=first_number), last)]
 
 
+_OF_OTHERS = frozenset((PRODUCE, FETCH, HEARTBEAT, OFFSET_COMMIT, API_VERSIONS))  # no ``Usual.offsets``
+
+
 def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
     """What the core passes to ``TallyPlan.take``."""
     (connection, api_key, api_version, client_id, identity, is_measured, apart), totals, latencies = counted
@@ -367,7 +392,8 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
-        [] if api_key in (PRODUCE, FETCH, HEARTBEAT, OFFSET_COMMIT) else _offsets(*detail),
+        ReportedVersions(*detail) if api_key == API_VERSIONS else None,
+        [] if api_key in _OF_OTHERS else _offsets(*detail),
     )
 
 
@@ -447,6 +473,12 @@ def tally_plan(
         known, row = undecoded(api_key, version), _row(api_key, version)
         return None if known is None or row is None else (row, known.tags, [])
 
+    def take_counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> None:
+        usual = _usual(counted, detail)
+        if usual.versions is not None:
+            splitters.note_versions(usual.connection, usual.versions.apis)
+        take(usual)
+
     common = CommonPlan(
         shared=lambda *_: [],
         api=api,
@@ -461,7 +493,7 @@ def tally_plan(
     return TallyPlan(
         common,
         ConnectionPlan(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
-        take=lambda counted, detail: take(_usual(counted, detail)),
+        take=take_counted,
         memory=memory_plan(splitters, sessions),
         slowest=slowest,
         interval=interval,

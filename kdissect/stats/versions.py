@@ -76,7 +76,8 @@ class VersionUse(Summed):
         self._cluster.feed(facts)
 
     def feed_usual(self, usual: Usual) -> None:
-        """Do nothing: exchanges that the core has counted say nothing of brokers."""
+        """Take the same from exchanges that the core has counted."""
+        self._cluster.feed_usual(usual)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike."""

@@ -10,13 +10,18 @@ import pytest
 
 from kdissect import core, pipeline
 from kdissect.cli.main import main
+from kdissect.exchanges.clusters import names_cluster
+from kdissect.exchanges.group_events import usual_events
+from kdissect.exchanges.nodes import names_nodes
 from kdissect.kafka import apis
+from kdissect.kafka.headers import API_VERSIONS
 from kdissect.limits import DEFAULT
 from kdissect.stats import intervals
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.summarizer import PARTS, Summarizer
-from kdissect.stats.usual import COUNTED
+from kdissect.stats.transactions import Transactions
+from kdissect.stats.usual import COUNTED, ONLY_COUNTED
 from tests.captures import pcap
 from tests.core import needs_core
 from tests.exchange_factory import connection
@@ -124,6 +129,20 @@ def test_a_broker_that_stops_while_it_holds_a_fetch(compare: Any, tmp_path: Path
 
 
 @needs_core
+def test_versions_that_a_broker_supports(compare: Any, tmp_path: Path) -> None:
+    """All but the slowest ten are counted; the last response holds, also for what a throttle time means."""
+    path, talk = tmp_path / "versions.pcap", Talk().handshake()
+    software = {"client_software_name": "library", "client_software_version": "1.0"}
+    for number in range(40):
+        versions = [{"api_key": 0, "min_version": 0, "max_version": 5 + number % 2}]
+        talk.client_sends(request(API_VERSIONS, 3, software, correlation_id=number))
+        talk.broker_sends(response(API_VERSIONS, 3, {"api_keys": versions}, correlation_id=number))
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    assert compare(path) >= 40 - 11
+    assert compare(SAMPLES["kafka-0.11"]) > 0
+
+
+@needs_core
 def test_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +234,12 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
         assert hasattr(part, "feed_usual")
     for api in map(apis.by_key, COUNTED):
         assert api is not None
+        if api.key in ONLY_COUNTED:
+            assert usual_events(api.name) == "never"
+            assert api.name not in Transactions._handlers
+            for version in range(20):
+                assert not names_nodes(api.key, version)
+                assert not names_cluster(api.key, version)
         of_cluster = findings.of_clusters.of(connection())
         for rule in (
             *findings.of_connections.rules_for(api.name, has_flaw=False),

@@ -292,6 +292,7 @@ names! {
     error_code share_session_epoch
     groups group_id member_id group_instance_id generation_id_or_member_epoch generation_id
     committed_offset timestamp offset
+    api_keys api_key min_version max_version cluster_id
 }
 
 impl Fields {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
+use crate::exchanges::connection::API_VERSIONS;
 use crate::sinks::facts::{Answered, Object};
 use crate::Odd;
 
@@ -30,6 +31,8 @@ pub struct Counted {
     client_id: Option<String>,
     first_ns: i64,
     pub exchanges: u64,
+    /// Those of them that are no handshake; see `HANDSHAKE_APIS` of kdissect/stats/connection_log.py.
+    served: u64,
     is_selected: bool,
     /// Of requests and responses.
     bytes: [u64; 2],
@@ -89,6 +92,7 @@ impl Counted {
             client_id: None,
             first_ns: exchange.request.start_ns,
             exchanges: 0,
+            served: 0,
             is_selected: false,
             bytes: [0, 0],
             place: 0,
@@ -121,11 +125,12 @@ impl Counted {
                 *known = new.clone_ref(py);
             }
         }
+        let api_key = exchange.header.api_key;
         self.exchanges += 1;
+        self.served += u64::from(api_key != API_VERSIONS); // the core leaves the others to Python
         self.is_selected |= exchange.is_selected;
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.last_ns = response.end_ns;
-        let api_key = exchange.header.api_key;
         if plan.waiting.contains(&api_key) {
             if !self.waited.contains(&api_key) {
                 self.waited.push(api_key);
@@ -141,7 +146,7 @@ impl Counted {
             self.interface,
             self.identity,
             self.client_id,
-            self.exchanges,
+            (self.exchanges, self.served),
             self.is_selected,
             self.bytes,
             (self.first_ns, self.last_ns),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use pyo3::prelude::*;
 
-use crate::exchanges::connection::NAME_BYTES;
+use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
 use crate::exchanges::fetch_sessions::{Position, Sessions, Step};
 use crate::exchanges::latency::{Parts, Rest};
 use crate::exchanges::touched::Touched;
@@ -170,6 +170,14 @@ enum Detail {
     Alive(Alive),
     Commits(Alive, ByTopic<(), Committed>),
     Offsets(ByTopic<(), Reported>),
+    Versions(ReportedVersions),
+}
+
+/// The versions that the last response says its broker supports: key of an API, the first, the last; and when.
+#[derive(Default)]
+struct ReportedVersions {
+    apis: Vec<(i64, i64, i64)>,
+    completed: Stamp,
 }
 
 /// Offsets that a group has committed, or without a group, the end of the partition.
@@ -259,6 +267,7 @@ enum CountedContent<'b, 'a> {
     Heartbeat,
     Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
     Offsets(Vec<(&'b Touched<'b, 'a>, Option<Offset<'b>>)>),
+    Versions(Vec<(i64, i64, i64)>),
 }
 
 /// An offset that is reported, and the group that has committed it; None: it is the end of the partition.
@@ -537,6 +546,17 @@ fn found<'b, 'a>(
             });
             CountedContent::Offsets(offsets.collect::<Result<_, Odd>>()?)
         }
+        API_VERSIONS => {
+            if request.get(fields.cluster_id).is_some_and(Value::is_true) {
+                return Err(Odd); // Python learns the cluster
+            }
+            let apis = list(decoded.response.get(fields.api_keys))?.iter().map(|each| {
+                let names = [fields.api_key, fields.min_version, fields.max_version];
+                let [key, first, last] = names.map(|name| field(Some(each), name));
+                Ok((key?.ok_or(Odd)?, first?.ok_or(Odd)?, last?.ok_or(Odd)?))
+            });
+            CountedContent::Versions(apis.collect::<Result<_, Odd>>()?)
+        }
         _ => CountedContent::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })
 }
@@ -664,6 +684,7 @@ impl Group {
                 CountedContent::Heartbeat => Detail::Alive(Alive::default()),
                 CountedContent::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
                 CountedContent::Offsets(_) => Detail::Offsets(BTreeMap::new()),
+                CountedContent::Versions(_) => Detail::Versions(ReportedVersions::default()),
             },
         }
     }
@@ -688,7 +709,8 @@ impl Group {
             (Detail::Offsets(topics), CountedContent::Offsets(offsets)) => {
                 fit(topics, offsets.iter().map(|(each, _)| *each))
             }
-            (Detail::Alive(_), CountedContent::Heartbeat) => true,
+            (Detail::Alive(_), CountedContent::Heartbeat)
+            | (Detail::Versions(_), CountedContent::Versions(_)) => true,
             _ => false,
         }
     }
@@ -797,6 +819,15 @@ impl Group {
                     sessions.keep(&fetch.session, session);
                 }
             }
+            (Detail::Versions(reported), CountedContent::Versions(apis)) => {
+                let completed = (completed_ns, exchange.number);
+                if completed >= reported.completed {
+                    *reported = ReportedVersions {
+                        apis: apis.clone(),
+                        completed,
+                    };
+                }
+            }
             (Detail::Alive(alive), CountedContent::Heartbeat) => alive.see(stamp, completed_ns),
             (Detail::Commits(alive, topics), CountedContent::Commit(commits)) => {
                 alive.see(stamp, completed_ns);
@@ -894,6 +925,9 @@ impl Group {
             Detail::Offsets(topics) => {
                 let topics: Vec<_> = topics.into_iter().map(reported_topic).collect();
                 take.call1((counted, (topics,)))?;
+            }
+            Detail::Versions(reported) => {
+                take.call1((counted, (reported.apis, reported.completed)))?;
             }
         }
         Ok(())

@@ -44,6 +44,8 @@ WORST_FIRST = (ERROR, WARNING, NOTE)
 
 
 def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    if len(one) >= _EXAMPLES and (not other or other[0] >= one[-1]):
+        return one
     return sorted({*one, *other})[:_EXAMPLES]
 
 
@@ -111,7 +113,8 @@ class Evidence(Summed):
 
     def touch(self, host: str, broker: str) -> None:
         """Note the ends of a connection."""
-        if (end := (host, broker)) not in self.ends:
+        end = host, broker
+        if end not in self.ends and (len(self.ends) < MAX_ENDS or end < max(self.ends)):
             self.ends = _few(self.ends, {end})
 
     def note(self, row: ConnectionLogRow, time_ns: int | None = None) -> None:
