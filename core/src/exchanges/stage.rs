@@ -549,7 +549,7 @@ fn broker_of(ends: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchanges::connection::{BeforeAcks, Direction, Message, Outcome, Usual};
+    use crate::exchanges::connection::{BeforeAcks, Direction, Message, Outcome, Unread, Usual};
     use crate::fuzzing::rounds;
     use crate::net::packet::tests::tcp_over_ipv4;
     use std::collections::VecDeque;
@@ -1127,6 +1127,54 @@ mod tests {
             }
         });
         assert!(completed > 100);
+    }
+
+    #[test]
+    fn what_is_not_kafka_is_not_read() {
+        let mut stage = empty_stage();
+        let segments: [Sent<'_>; 7] = [
+            (0, 0x02, b""),
+            (1, 0x12, b""),
+            (1, 0x18, b"SSH-2.0-x"),
+            (0, 0x18, b"SSH-2.0-y"),
+            (0, 0x18, &request(3, 7, b"")),
+            (0, 0x11, b""),
+            (1, 0x11, b""),
+        ];
+        assert_eq!(whole(&mut stage, &segments), [true; 7]);
+        assert_eq!((stage.held, stage.finished.len()), (0, 0));
+        assert_eq!((stage.counts.kafka, stage.counts.refused.get(&1)), (0, Some(&1)));
+        let ended = stage.end_next((i64::MAX, 0)).unwrap();
+        let unread = ended.connection.unread.unwrap();
+        assert_eq!(
+            (unread.bytes, unread.seen),
+            (18 + request(3, 7, b"").len() as u64, [true; 2])
+        );
+    }
+
+    #[test]
+    fn python_looks_at_what_may_begin_like_a_message() {
+        let mut talk = Talk::new();
+        let connection = &mut talk.stage.slots[0].as_mut().unwrap().connection;
+        connection.unread = Some(Box::new(Unread {
+            seen: [true, false],
+            heads: [1, 2],
+            bytes: 50,
+            pause_bytes: 100,
+            skipped: [0; 2],
+            protocol: None,
+        }));
+        connection.directions[BROKER].is_missing = true;
+        let head = request(3, 7, &[0; 9]);
+        assert!(talk.send(CLIENT, &head)); // too early
+        talk.next[BROKER] += 1000; // acknowledges what is missing
+        assert!(talk.send(CLIENT, &[b'x'; 60]));
+        assert!(!talk.send(CLIENT, &head)); // Python knows this one
+        assert!(talk.send(CLIENT, &head[..13]));
+        assert!(talk.send(CLIENT, &request(99, 7, &[0; 9])));
+        assert!(!talk.send(BROKER, &response(7))); // it was missing
+        talk.stage.slots[0].as_mut().unwrap().connection.directions[BROKER].is_missing = false;
+        assert!(!talk.send(BROKER, &response(7)));
     }
 
     #[test]
