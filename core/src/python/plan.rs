@@ -321,7 +321,7 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
         waiting: waiting(&plan.getattr("log")?, receivers)?,
         memory: memory_plan(&plan.getattr("memory")?, receivers)?,
         slowest: get(plan, "slowest")?,
-        interval: Box::new(move || Python::attach(|py| interval.ask(py, ()))),
+        interval: Box::new(move || Python::attach(|py| interval.call(py, ()))),
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })
