@@ -80,7 +80,7 @@ _FREQUENT = (0, 1, 2, 3, 8, 9, 10, 11, 12, 18, 63, 68, 76, 78, 88)
 ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, ApiVersions,
 BrokerHeartbeat, and the heartbeats and Fetch of newer groups."""
 _CHAIN = 3  # responses in a row that suffice if no requests were captured
-_CHAIN_WORK = 64 * 1024  # bytes of a stream whose search takes about as long as decoding those in vain
+_CHAIN_WORK = 64 * 1024  # bytes of a stream whose search takes about as long as decoding those
 
 
 def is_first_request(
