@@ -201,7 +201,7 @@ def test_ids_of_an_exchange_that_stays_undecoded() -> None:
     assert undecoded_topic_refs(exchange(FETCH, 12, {}, {}), DecodeBudget()) is NO_REFS
 
 
-def test_exchanges_that_have_waited_teach_nothing_again() -> None:
+def test_nothing_is_learned_again_from_exchanges_that_have_waited() -> None:
     naming: TopicNameResolver[Exchange] = TopicNameResolver(WINDOW, topic_refs)
     naming.learns = False
     naming.learn(ORDERS, "orders")
