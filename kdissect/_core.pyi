@@ -10,6 +10,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.may_open``: Python remembers the connections that have ended.
 * ``_Callbacks.is_needed``: what a first pass skips depends on the notation of messages.
 * ``_Callbacks.info``: makes the object that the exchanges of a connection share.
+* ``_Callbacks.topic_ids``: where topic IDs are is read with the notation of messages.
 * ``_Callbacks.new``: makes exchanges, frames and headers, which are Python's.
 * ``Conditions.may_match``: globs, and the ID of a connection, are Python's; asked once for each connection,
   API, version and client ID.
@@ -369,10 +370,18 @@ class Lending:
         """The first place in the queue."""
 
     def written(
-        self, before: _Order, max_exchanges: int, max_rows: int, writes: bool
+        self, before: _Order | None, max_exchanges: int, max_rows: int, writes: bool
     ) -> tuple[bytes, int, int, tuple[tuple[Connection, int, Exchange], int] | None]:
-        """Text of queued exchanges before a place, their number, how many of them are selected, and the next
-        exchange if it is odd.
+        """Text of queued exchanges before a place, or of those that wait, their number, how many of them are
+        selected, and the next exchange if it is odd.
+        """
+
+    def wait(
+        self, before: _Order, max_exchanges: int, room: tuple[int, int, int], budget: int
+    ) -> tuple[int, int, int, tuple[list[str], list[tuple[str, str]]] | None, Exchange | None] | None:
+        """Let queued exchanges before a place wait: those without topic IDs within ``room``, or one. Their
+        number, bytes, latest completion; and of that one its topic IDs and names, or a copy in which Python
+        finds them.
         """
 
     def pass_on(self, is_last: bool) -> None:

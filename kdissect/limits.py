@@ -364,9 +364,7 @@ class Limits:
         "metadata of a new topic within milliseconds.",
     )
     naming_rows: int = _bound(10_000, "topic names", "Rows waiting for a name.")
-    naming_bytes: int = _bound(
-        24 * MIB, "topic names", "Frames and decoded size of the waiting rows.", each=1, by=NAMES
-    )
+    naming_bytes: int = _bound(24 * MIB, "topic names", "Frames of the waiting rows.", each=1, by=NAMES)
 
     produced_batches: int = _bound(
         50_000,
@@ -389,7 +387,7 @@ class Limits:
         "end-to-end latency",
         "How long a row with fetched records waits for the response to their Produce, which can come "
         "milliseconds later, and a row with a failed Produce for a Fetch of its records. Rows that wait "
-        "share the limits of those that wait for a name.",
+        "share the limits of those that wait for a name; here their decoded size counts too.",
     )
 
     unique_records: int = _bound(

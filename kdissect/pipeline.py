@@ -35,7 +35,7 @@ from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.clusters import named_cluster
-from kdissect.exchanges.content import errors
+from kdissect.exchanges.content import PRODUCE, errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
@@ -45,7 +45,14 @@ from kdissect.exchanges.lending import Finishing, Lending
 from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
-from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
+from kdissect.exchanges.topic_names import (
+    TopicNameResolver,
+    TopicRefs,
+    Waiting,
+    learn,
+    topic_refs,
+    undecoded_topic_refs,
+)
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.other_protocols import other_protocol
@@ -239,8 +246,8 @@ class Dissection:
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
         self._topic_ids = options.topic_ids
-        self._resolver: TopicNameResolver[Exchange] = TopicNameResolver(
-            limits, topic_refs, learned, options.topic_ids
+        self._resolver: TopicNameResolver[Exchange | Waiting] = TopicNameResolver(
+            limits, _topic_refs, learned, options.topic_ids
         )
         self._end_to_end: EndToEnd[Exchange] | None = (
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
@@ -358,7 +365,8 @@ class Dissection:
             of_core,
             self._ordering if batch is None else None,
             batch,
-            can_be_next=(lambda: resolver.is_idle) if batch is None else lambda: True,
+            room=lambda: resolver.room,
+            refs=self._undecoded_topic_refs,
             take=take,
             rows_left=rows_left or (lambda: _ALL_ROWS),
             arrived=lambda: self._arrived,
@@ -369,16 +377,16 @@ class Dissection:
         if self._queue is None:
             yield from self._named(self._ordering.feed(step.exchanges, step.waiting_since_ns))
             return
-        for exchange in self._ordering.merge(step.exchanges, step.waiting_since_ns, self._queue):
-            yield from self._named([exchange])
+        for item in self._ordering.merge(step.exchanges, step.waiting_since_ns, self._queue):
+            yield from self._named([item])
 
     def _rest(self) -> Iterator[Exchange]:
-        yield from self._counted(self._resolver.close())
+        yield from self._released(self._resolver.close())
         dropped = 0 if self._learned is None or self._shard is not None else self._learned.dropped_names
         if forgotten := self._resolver.evicted + dropped:
             self.counts["names_forgotten"] += forgotten
         if (end_to_end := self._end_to_end) is not None:
-            yield from self._count(end_to_end.close())
+            yield from map(self._counted, end_to_end.close())
             self.counts["produced_evicted"] += end_to_end.evicted
 
     def learn(self, facts: LearnedFacts) -> None:
@@ -632,26 +640,22 @@ class Dissection:
         """See ``notices_of``."""
         return notices_of(self.noticed, self._limits)
 
-    def decode(self, exchange: Exchange) -> None:
+    def decode(self, exchange: Exchange, *, is_named: bool = True) -> None:
         """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, split
-        its latency, and note its cluster. The exchanges of a connection must come in order.
+        its latency, and note its cluster. The exchanges of a connection must come in order. ``is_named``:
+        whether its topic IDs have the names that are known now.
         """
         info = exchange.connection
         exchange.cluster_id = info.cluster_id
         if (
             self._describe is not None
             and exchange.kind == ANSWERED
-            and self._resolver.is_idle  # otherwise it waits behind others, and IDs are resolved later
+            and is_named
             and self._describe(exchange, self._context)
         ):
             exchange.expected_errors = expected_errors(exchange, errors(exchange))
             return
-        limits, budget = self._limits, self._budget
-        budget.left = limit = limits.decoded_bytes
-        decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
-        if anomalies := open_payloads(exchange, self._group_protocols, limits, budget):
-            exchange.anomalies += anomalies
-        exchange.decoded_bytes = limit - budget.left
+        self._decode_bodies(exchange, self._group_protocols)
         if info.cluster_id is None:
             exchange.cluster_id = info.cluster_id = named_cluster(exchange)
         exchange.errors = names = errors(exchange)
@@ -659,6 +663,28 @@ class Dissection:
             exchange.expected_errors = expected_errors(exchange, names)
         if self._split_latency:
             self._splitters.split(exchange)
+
+    def _decode_bodies(self, exchange: Exchange, protocols: GroupProtocols) -> None:
+        limits, budget = self._limits, self._budget
+        budget.left = limit = limits.decoded_bytes
+        decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
+        if anomalies := open_payloads(exchange, protocols, limits, budget):
+            exchange.anomalies += anomalies
+        exchange.decoded_bytes = limit - budget.left
+
+    def drop_bodies(self, exchange: Exchange) -> Callable[[], None]:
+        """Drop the bodies of an exchange that was just decoded. Returns what decodes them again."""
+        protocols = self._group_protocols.known_to(exchange)
+        exchange.response = None
+        if exchange.api_key != PRODUCE:  # it was decoded when it was sent
+            exchange.request = None
+
+        def decode() -> None:
+            anomalies, exchange.anomalies = exchange.anomalies, []
+            self._decode_bodies(exchange, protocols)
+            exchange.anomalies = anomalies
+
+        return decode
 
     def _held_since(self, waiting_since_ns: int | None) -> int | None:
         """Completion time after which exchanges are held back; None: they are not."""
@@ -775,22 +801,54 @@ class Dissection:
                 if isinstance(observer, NameObserver):
                     observer.resolved(response)
 
-    def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
-        exchanges.reverse()  # pop frees each exchange early: at the end of a capture there may be many
-        while exchanges:
-            exchange = exchanges.pop()
-            self.decode(exchange)
-            yield from self._counted(self._resolver.feed(exchange))
+    def _named(self, items: list[Exchange | Waiting] | list[Exchange]) -> Iterator[Exchange]:
+        """Decode exchanges, unless they must wait, and yield those that have their names."""
+        items.reverse()  # pop frees each exchange early: at the end of a capture there may be many
+        while items:
+            item: Exchange | Waiting = items.pop()
+            if isinstance(item, Exchange):
+                if self._resolver.is_idle:
+                    self.decode(item)
+                else:
+                    refs = self._undecoded_topic_refs(item)
+                    item = Waiting(item, 1, item.held_bytes, item.completed_ns, refs)
+            yield from self._released(self._resolver.feed(item))
 
-    def _counted(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
-        if (end_to_end := self._end_to_end) is not None:
-            exchanges = [settled for exchange in exchanges for settled in end_to_end.feed(exchange)]
-        return self._count(exchanges)
+    def _undecoded_topic_refs(self, exchange: Exchange) -> TopicRefs:
+        limits = self._limits
+        return undecoded_topic_refs(exchange, DecodeBudget(limits.decoded_bytes, limits.oversized_bytes))
 
-    def _count(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
+    def _released(self, items: list[Exchange | Waiting]) -> Iterator[Exchange]:
+        """Decode those that have waited."""
+        items.reverse()
+        while items:
+            item = items.pop()
+            for exchange in (item,) if isinstance(item, Exchange) else self._decoded(item):
+                if self._end_to_end is None:
+                    yield self._counted(exchange)
+                else:
+                    yield from map(self._counted, self._end_to_end.feed(exchange))
+                del exchange  # before the next one is decoded
+
+    def _decoded(self, waiting: Waiting) -> Iterator[Exchange]:
+        """The exchanges that have waited, as far as the core does not finish them."""
+        resolver, queue = self._resolver, self._queue
+        knew, resolver.learns = resolver.learns, False
+        if (exchange := waiting.exchange) is not None:
+            exchanges: Iterable[Exchange] = [exchange]
+        else:
+            assert queue is not None
+            exchanges = queue.release(waiting)
         for exchange in exchanges:
-            self.counts["exchanges"] += 1
+            self.decode(exchange, is_named=waiting.is_named)
+            exchange.topic_ids |= waiting.topic_ids
+            exchange.anomalies += waiting.anomalies
             yield exchange
+        resolver.learns = knew
+
+    def _counted(self, exchange: Exchange) -> Exchange:
+        self.counts["exchanges"] += 1
+        return exchange
 
     def _notice(self, connection: Connection, end: Closed, text: str) -> None:
         self.counts["notices"] += 1
@@ -798,6 +856,10 @@ class Dissection:
         self.noticed.append((end.time_ns, f"{first} - {second}: {text}"))
         if len(self.noticed) > 2 * self._limits.notices:
             self.noticed = sorted(self.noticed)[: self._limits.notices]
+
+
+def _topic_refs(item: Exchange | Waiting) -> TopicRefs:
+    return item.refs if isinstance(item, Waiting) else topic_refs(item)
 
 
 def notices_of(noticed: Iterable[tuple[int, str]], limits: Limits) -> list[str]:

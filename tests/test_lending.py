@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.exchanges.lending import ConnectionState
+    from kdissect.exchanges.topic_names import Waiting
     from kdissect.model import Closed, Segment
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
@@ -444,6 +445,38 @@ def outputs_of(path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
             assert main(["read", "-j", "1", str(path)]) in (0, 1)
         outputs.append(capfd.readouterr())
     return outputs
+
+
+@pytest.mark.parametrize("limits", ["naming_rows=10000", "naming_rows=20", "naming_bytes=4KiB"])
+def test_lines_that_wait_for_names(
+    limits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A capture that begins while clients run: the core writes the lines that have waited."""
+    held: list[tuple[int, bool]] = []  # number of exchanges that the core has written, whether they have IDs
+    release = lending.Lending.release
+
+    def noting(self: lending.Lending, waiting: Waiting) -> Iterator[Exchange]:
+        left = 0
+        for exchange in release(self, waiting):
+            left += 1
+            yield exchange
+        held.append((waiting.exchanges - left, bool(waiting.refs.keys)))
+
+    monkeypatch.setattr(lending.Lending, "release", noting)
+    path = tmp_path / "cut.pcap"
+    for name in ("kafka-4-basics", "kafka-4-cluster"):
+        packets = timed(SAMPLES[name])
+        path.write_bytes(pcap(packets[len(packets) // 3 :]))
+        outputs = []
+        for is_used in (True, False):
+            with monkeypatch.context() as context:
+                context.setattr(core, "is_used", is_used)
+                assert main(["read", "--json", "-j", "1", "--limits", limits, str(path)]) in (0, 1)
+            outputs.append(capfd.readouterr())
+        assert outputs[0] == outputs[1]
+    assert ("name_not_waited_for" in outputs[0].out) or limits == "naming_rows=10000"
+    assert any(written and has_ids for written, has_ids in held)
+    assert any(written > 1 for written, _ in held)
 
 
 def test_a_connection_comes_back_as_it_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,12 @@ beforehand, nothing waits, and a failed Produce does not know the Fetch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kdissect.exchanges.content import PRODUCE
 from kdissect.exchanges.learned import BatchCopy, NumberedBatch
 from kdissect.exchanges.outcomes import outcome
-from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
+from kdissect.exchanges.resolver import NO_REFS, Refs, Resolvable, Resolver
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.names import Recent, kept
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.resolver import Resolvable
     from kdissect.limits import Limits
     from kdissect.model import Exchange
 
@@ -45,6 +44,16 @@ a topic that was deleted and created again.
 And each ``NumberedBatch`` with its ``BatchCopy``: a failed Produce waits for those that are fetched; a Fetch
 has those whose Produce failed, if that is known.
 """
+
+
+class Decoded(Resolvable, Protocol):
+    """It waits decoded."""
+
+    @property
+    def decoded_bytes(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=Decoded)
 
 
 class EndToEnd(Resolver[Item, Any, Any]):
@@ -70,6 +79,9 @@ class EndToEnd(Resolver[Item, Any, Any]):
         self._fetched: Recent[tuple[Any, ...], BatchCopy] = Recent(limits.fetched_batches)
         window_ns, capacity = limits.produce_window_ns, limits.produced_batches
         super().__init__(limits, refs, window_ns, capacity, knows_all=self._learned is not None)
+
+    def _size(self, item: Item) -> tuple[int, int]:
+        return 1, item.held_bytes + item.decoded_bytes
 
     def _learn(self, item: Item, key: Any, value: Any) -> None:
         for batch in _names(key, item):

@@ -24,6 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
+from kdissect.exchanges.resolver import NO_REFS, Refs
+from kdissect.exchanges.topic_names import Waiting
+from kdissect.exchanges.undecoded import TopicIdPlan, topic_id_plan
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.headers import (
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, KafkaState, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
+    from kdissect.exchanges.resolver import WaitingRoom
+    from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, Segment
     from kdissect.net.connection import Connections, Event
@@ -89,7 +94,8 @@ class Finishing(NamedTuple):
             process; each exchange is finished as soon as it is complete.
         batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys
             (core/src/runs/merge.rs).
-        can_be_next: whether nothing that has left the ordering waits for anything.
+        room: how much can wait behind exchanges that have left the ordering. None: none of them waits.
+        refs: from an exchange to the topic IDs and names in it, which stays undecoded.
         take: takes what was made, of how many exchanges, and how many of them are selected; if they are those
             of a shard, nothing was made.
         rows_left: how many selected ones are still wanted.
@@ -99,7 +105,8 @@ class Finishing(NamedTuple):
     plan: Any
     ordering: Ordering[Exchange] | None
     batch: core.native.RowBatch | None
-    can_be_next: Callable[[], bool]
+    room: Callable[[], WaitingRoom | None]
+    refs: Callable[[Exchange], TopicRefs]
     take: Callable[[bytes, int, int], object]
     rows_left: Callable[[], int]
     arrived: Callable[[], int]
@@ -130,6 +137,18 @@ class ConnectionState(NamedTuple):
     latest: tuple[int, int] | None = None
 
 
+class _Left(NamedTuple):
+    """An exchange that the core leaves, as an event, and the packet of its place."""
+
+    event: Any
+    packet: int
+
+    @property
+    def exchange(self) -> Exchange:
+        exchange: Exchange = self.event[-1]
+        return exchange
+
+
 class _Callbacks(NamedTuple):
     """What the core calls. It reads the attributes by name.
 
@@ -141,6 +160,7 @@ class _Callbacks(NamedTuple):
         shard: number of the shard of connections to take, and of shards; None: there is only one.
         is_needed: see ``Lending``.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
+        topic_ids: see ``topic_id_plan``.
         new: ``tuple.__new__``.
     """
 
@@ -150,6 +170,7 @@ class _Callbacks(NamedTuple):
     shard: tuple[int, int] | None
     is_needed: Callable[[int, int], bool] | None
     info: Callable[[bytes, int, int], ConnectionInfo]
+    topic_ids: Callable[[int, int], TopicIdPlan | None] = topic_id_plan
     exchange: type[Exchange] = Exchange
     frame: type[Frame] = Frame
     request_header: type[RequestHeader] = RequestHeader
@@ -196,6 +217,7 @@ class Lending:
         self._open_kafka = open_kafka
         self._memory = memory
         self._max_held = limits.total_held_bytes
+        self._max_decoded = limits.decoded_bytes
         numbers = (
             min(limits.frame_max_bytes, limits.frame_bytes, SMALLEST_OTHER_SIZE - 1),
             limits.pending_requests,
@@ -261,7 +283,7 @@ class Lending:
             self._count()
             for index, waiting_since_ns, events, closed in steps:
                 if is_shard:
-                    yield from self._written(block.number_at(index))
+                    yield from self._written_before(block.number_at(index))
                 for *_, exchange in events:
                     _learn(exchange)
                 self.waiting_since_ns = waiting_since_ns
@@ -272,7 +294,7 @@ class Lending:
                     events.append(self._closed(closed))
                 yield events
             if is_shard:
-                yield from self._written(block.number_at(at))
+                yield from self._written_before(block.number_at(at))
             self.waiting_since_ns = core.waiting_since_ns
             if finishing is not None and at > start and not is_shard:
                 yield []
@@ -308,13 +330,14 @@ class Lending:
         if at < end:
             yield from connections.feed_block(block.part(at), segment_of)
 
-    def _written(self, before: int) -> Iterator[list[Event]]:
+    def _written_before(self, packet: int) -> Iterator[list[Event]]:
         """Finish a shard's exchanges that were completed before this packet; yield those that the core
         leaves.
         """
-        for event, packet in self._taken((0, before)):
-            self._connections.packet = packet
-            yield [event]
+        while (written := self._written((0, packet), _ALL))[0]:
+            if (left := written[1]) is not None:
+                self._connections.packet = left.packet
+                yield [left.event]
 
     @property
     def queued(self) -> tuple[int, int]:
@@ -328,31 +351,69 @@ class Lending:
         time_ns, packet = self._core.first or (NEVER_NS, 0)
         return time_ns, packet
 
-    def taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Exchange]:
-        """See ``ordering.CompletedQueue``: those that the core leaves."""
-        for (*_, exchange), _ in self._taken(before, max_exchanges):
-            yield exchange
+    def taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Exchange | Waiting]:
+        """See ``ordering.CompletedQueue``: those that the core leaves, and those that wait in it."""
+        assert self._finishing is not None
+        while max_exchanges > 0:
+            if (room := self._finishing.room()) is None:
+                exchanges, left = self._written(before, max_exchanges)
+                item: Exchange | Waiting | None = None if left is None else left.exchange
+            else:
+                item = self._waiting(before, max_exchanges, room)
+                exchanges = 0 if item is None else item.exchanges
+            if not exchanges:
+                break
+            max_exchanges -= exchanges
+            if item is not None:
+                yield item
 
-    def _taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Any]:
-        """As ``taken``, as events, each with the packet of its place."""
+    def release(self, waiting: Waiting) -> Iterator[Exchange]:
+        """Finish the exchanges that have waited longest in the core; yield those that it leaves."""
+        more = waiting.exchanges
+        while more:
+            exchanges, left = self._written(None, more, writes=waiting.is_named)
+            if not exchanges:
+                break
+            more -= exchanges
+            if left is not None:
+                yield left.exchange
+
+    def _written(
+        self, before: tuple[int, int] | None, max_exchanges: int, *, writes: bool = True
+    ) -> tuple[int, _Left | None]:
+        """Finish exchanges before this place, or those that wait. Returns how many, and the last one if the
+        core leaves it.
+        """
         finishing = self._finishing
         assert finishing is not None
-        time_ns, packet = before
-        before = min(time_ns, MAX_NS), packet
-        while max_exchanges > 0:
-            output, exchanges, rows, odd = self._core.written(
-                before, max_exchanges, finishing.rows_left(), finishing.can_be_next()
-            )
-            if exchanges:
-                finishing.take(output, exchanges, rows)
-            max_exchanges -= exchanges
-            if odd is not None:
-                max_exchanges -= 1
-                (*_, exchange), _ = odd
-                _learn(exchange)
-                yield odd
-            elif not exchanges:
-                break
+        output, exchanges, rows, odd = self._core.written(
+            None if before is None else _place(before), max_exchanges, finishing.rows_left(), writes
+        )
+        if exchanges:
+            finishing.take(output, exchanges, rows)
+        if odd is None:
+            return exchanges, None
+        event, packet = odd
+        left = _Left(event, packet)
+        _learn(left.exchange)
+        return exchanges + 1, left
+
+    def _waiting(self, before: tuple[int, int], max_exchanges: int, room: WaitingRoom) -> Waiting | None:
+        """Let the next exchanges before this place wait in the core."""
+        assert self._finishing is not None
+        until_ns, exchanges, size = room
+        waits = self._core.wait(
+            _place(before), max_exchanges, (_clamped(until_ns), exchanges, size), self._max_decoded
+        )
+        if waits is None:
+            return None
+        exchanges, size, completed_ns, known, copy = waits
+        if copy is not None:
+            _decode_produce(copy)
+            refs = self._finishing.refs(copy)
+        else:
+            refs = NO_REFS if known is None else Refs(*known)
+        return Waiting(None, exchanges, size, completed_ns, refs)
 
     def settle(self) -> None:
         """Pass on all that the core has counted."""
@@ -577,6 +638,11 @@ class Lending:
         else:
             self._missing.pop(duplex, None)
         return duplex
+
+
+def _place(order: tuple[int, int]) -> tuple[int, int]:
+    time_ns, packet = order
+    return min(time_ns, MAX_NS), packet
 
 
 def _clamped(time_ns: int) -> int:

@@ -41,6 +41,7 @@ class Completed(Protocol):
 Item = TypeVar("Item", bound=Completed)
 
 
+Queued = TypeVar("Queued")
 Item_co = TypeVar("Item_co", covariant=True)
 
 
@@ -112,8 +113,8 @@ class Ordering(Generic[Item]):
         return settled
 
     def merge(
-        self, items: list[Item], waiting_since_ns: int | None, others: CompletedQueue[Item]
-    ) -> Iterator[Item]:
+        self, items: list[Item], waiting_since_ns: int | None, others: CompletedQueue[Queued]
+    ) -> Iterator[Item | Queued]:
         """As ``feed``, with exchanges that are queued elsewhere: yields those of both in order."""
         heap, limits = self._heap, self._limits
         self._add(items)
@@ -130,7 +131,7 @@ class Ordering(Generic[Item]):
             rows, size = others.queued
             if len(heap) + rows <= limits.order_rows and self._bytes + size <= limits.order_bytes:
                 break
-            taken = list(others.taken(up_to_first, 1))
+            taken: list[Item | Queued] = list(others.taken(up_to_first, 1))
             if rows == others.queued[0]:
                 taken.append(self._pop())
             yield from taken

@@ -36,6 +36,19 @@ class Refs(NamedTuple, Generic[Key, Value]):
 NO_REFS: Refs[Any, Any] = Refs([], [])
 
 
+class WaitingRoom(NamedTuple):
+    """What can wait without changing what waits already.
+
+    Attributes:
+        until_ns: a key that is unknown at this packet time is no longer waited for.
+        exchanges, bytes: how many, and of their frames.
+    """
+
+    until_ns: int
+    exchanges: int
+    bytes: int
+
+
 class Resolvable(Protocol):
     """Anything that can wait for a value: an exchange, or a stand-in for one in another process."""
 
@@ -49,9 +62,6 @@ class Resolvable(Protocol):
 
     @property
     def held_bytes(self) -> int: ...
-
-    @property
-    def decoded_bytes(self) -> int: ...
 
 
 Item = TypeVar("Item", bound=Resolvable)
@@ -69,7 +79,7 @@ class Resolver(Generic[Item, Key, Value]):
     """
 
     __slots__ = (
-        "_bytes", "_held", "_knows_all", "_limits", "_refs", "_values", "_window_ns"
+        "_bytes", "_held", "_knows_all", "_limits", "_refs", "_rows", "_values", "_window_ns"
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +97,7 @@ class Resolver(Generic[Item, Key, Value]):
         self._knows_all = knows_all
         self._values: Recent[Key, Value] = Recent(capacity)
         self._held: deque[tuple[Item, list[Key], list[Key]]] = deque()  # with its keys, and those unknown
-        self._bytes = 0
+        self._rows = self._bytes = 0
 
     def feed(self, item: Item) -> list[Item]:
         """Add the next item in order of completion. Returns the items that are settled, in order."""
@@ -106,15 +116,15 @@ class Resolver(Generic[Item, Key, Value]):
             settled.append(item)
             return settled
         held.append((item, [*keys, *refs.optional], keys[::-1]))
-        self._bytes += item.held_bytes + item.decoded_bytes
+        self._count(item, 1)
         while held:
             first, _, unknown = held[0]
             while unknown and self._find(first, unknown[-1]) is not None:
                 unknown.pop()
             if unknown:
-                if len(held) <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
+                if self._rows <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
                     break
-                self._note_full(first, f"{len(held)} exchanges of {self._bytes} bytes were waiting")
+                self._note_full(first, f"{self._rows} exchanges of {self._bytes} bytes were waiting")
             settled.append(self._release())
         return settled
 
@@ -138,9 +148,21 @@ class Resolver(Generic[Item, Key, Value]):
         """Whether nothing waits."""
         return not self._held
 
+    @property
+    def room(self) -> WaitingRoom | None:
+        """How much can wait behind what waits. None: nothing waits."""
+        if not self._held:
+            return None
+        limits, (first, *_) = self._limits, self._held[0]
+        return WaitingRoom(
+            first.completed_ns + self._window_ns,
+            limits.naming_rows - self._rows,
+            limits.naming_bytes - self._bytes,
+        )
+
     def _release(self) -> Item:
         item, keys, _ = self._held.popleft()
-        self._bytes -= item.held_bytes + item.decoded_bytes
+        self._count(item, -1)
         self._resolve(item, keys)
         return item
 
@@ -150,6 +172,16 @@ class Resolver(Generic[Item, Key, Value]):
         if values:
             self._write(item, values)
         return len(values) == len(keys)
+
+    def _count(self, item: Item, sign: int) -> None:
+        """Count an item that begins or ceases to wait."""
+        rows, size = self._size(item)
+        self._rows += sign * rows
+        self._bytes += sign * size
+
+    def _size(self, item: Item) -> tuple[int, int]:
+        """Exchanges and bytes of an item that waits."""
+        return 1, item.held_bytes
 
     def _learn(self, item: Item, key: Key, value: Value) -> None:  # noqa: ARG002  (used by subclasses)
         """Keep a value that an item reveals."""

@@ -13,6 +13,8 @@ nothing waits, and ``LearnedFacts`` has the names that apply. Names that the use
 
 from __future__ import annotations
 
+import dataclasses
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +28,9 @@ from kdissect.model import Anomaly
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from kdissect.exchanges.learned import LearnedFacts
+    from kdissect.exchanges.learned import BatchCopy, LearnedFacts, NumberedBatch, ProducedBatch
     from kdissect.kafka.bodies import BodyLayout
+    from kdissect.kafka.primitives import DecodeBudget
     from kdissect.kafka.schema import Field, Message
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
@@ -49,6 +52,35 @@ TopicRefs = Refs[str, str]
 """The topic IDs in an exchange, in wire order, and the (ID, name) pairs learned from it."""
 
 
+@dataclasses.dataclass(slots=True)
+class Waiting:
+    """Stands for exchanges that wait undecoded: one, or some in a row that the native core has.
+
+    Attributes:
+        exchange: None: the core has them.
+        exchanges: number of them; more than one have no IDs.
+        held_bytes: of their frames.
+        completed_ns: when the last one was complete.
+        refs: IDs and names in it.
+        topic_ids, anomalies: what the exchange gets.
+    """
+
+    exchange: Exchange | None
+    exchanges: int
+    held_bytes: int
+    completed_ns: int
+    refs: TopicRefs
+    topic_ids: dict[str, str] = dataclasses.field(default_factory=dict)
+    anomalies: list[Anomaly] = dataclasses.field(default_factory=list)
+    produced_ns: dict[ProducedBatch, int] | None = None
+    copies: dict[NumberedBatch, BatchCopy] | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether all IDs have names."""
+        return len(self.topic_ids) == len(self.refs.keys)
+
+
 class TopicNameResolver(Resolver[Item, str, str]):
     """The names learned so far, and the exchanges that wait for one.
 
@@ -57,9 +89,12 @@ class TopicNameResolver(Resolver[Item, str, str]):
         topic_refs: returns the IDs in an item, and the names learned from it.
         learned: facts from all parts of the capture. With these, nothing waits.
         given: names from the user, by ID.
+
+    Attributes:
+        learns: whether ``learn`` does: not from exchanges that have waited, because ``feed`` has.
     """
 
-    __slots__ = ("_given", "_learned")
+    __slots__ = ("_given", "_learned", "learns")
 
     def __init__(
         self,
@@ -72,6 +107,7 @@ class TopicNameResolver(Resolver[Item, str, str]):
         super().__init__(limits, topic_refs, window_ns, capacity, knows_all=learned is not None)
         self._learned = learned
         self._given = {**(given or {}), **RESERVED}
+        self.learns = not self._knows_all
 
     def name(self, topic_id: str, completed_ns: int | None = None) -> str | None:
         """The name of a topic ID; for an exchange that was completed then, also from a first pass. None if it
@@ -84,8 +120,11 @@ class TopicNameResolver(Resolver[Item, str, str]):
 
     def learn(self, topic_id: str, name: str) -> None:
         """Keep a name from an exchange that is not fed, because nothing about it waits."""
-        if not self._knows_all:
+        if self.learns:
             self._keep(topic_id, name)
+
+    def _size(self, item: Item) -> tuple[int, int]:
+        return (item.exchanges if isinstance(item, Waiting) else 1), item.held_bytes
 
     def _find(self, item: Item, key: str) -> str | None:
         return self.name(key, item.completed_ns)
@@ -115,24 +154,50 @@ def may_name_topic_ids(api_key: int, version: int) -> bool:
     """Whether a request or response of this version can contain topic ID and name side by side. If not, it
     need not be decoded to learn names.
     """
+    return any(struct.name_field for struct in _all_structs(api_key, version))
+
+
+@cache
+def may_have_topic_ids(api_key: int, version: int) -> bool:
+    """Whether a request or response of this version can contain a topic ID."""
+    return any(True for _ in _all_structs(api_key, version))
+
+
+def _all_structs(api_key: int, version: int) -> Iterator[_Struct]:
+    """The structs that name topics in any layout of request and response."""
     for message in (request(api_key), response(api_key)):
         if message is not None:
-            layouts = (message.fields, *(draft.fields for draft in message.drafts))
             known = min(max(version, message.versions.first), message.versions.last)
-            if any(struct.name_field for fields in layouts for struct in _find(fields, known, ())):
-                return True
-    return False
+            for fields in (message.fields, *(draft.fields for draft in message.drafts)):
+                yield from _find(fields, known, ())
 
 
 def naming_structs(message: Message, version: int) -> list[tuple[list[str], str, str]]:
     """The structs of a message that have the ID and the name of a topic: the fields that lead to each, and
     both fields.
     """
+    return [(path, id_field, name) for path, id_field, name in topic_structs(message, version) if name]
+
+
+def topic_structs(message: Message, version: int) -> list[tuple[list[str], str, str | None]]:
+    """The structs of a message that have IDs of topics: the fields that lead to each, the field with the ID
+    or an array of them, and the one with its name.
+    """
     return [
-        ([field for field, _ in path], id_field, name_field)
+        ([field for field, _ in path], id_field, None if is_array else name_field)
         for path, id_field, is_array, name_field in _find(message.fields, version, ())
-        if name_field and not is_array
     ]
+
+
+def undecoded_topic_refs(exchange: Exchange, budget: DecodeBudget) -> TopicRefs:
+    """As ``topic_refs``, of an exchange that stays undecoded."""
+    key, version = exchange.api_key, exchange.api_version
+    if key is None or version is None or not may_have_topic_ids(key, version):
+        return NO_REFS
+    decoded = copy(exchange)
+    decoded.anomalies = []
+    decode_exchange(decoded, budget=budget)
+    return topic_refs(decoded)
 
 
 def topic_refs(exchange: Exchange) -> TopicRefs:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect import core
-from kdissect.exchanges.topic_names import naming_structs
+from kdissect.exchanges.topic_names import may_have_topic_ids, naming_structs, topic_structs
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import ENVELOPE
 from kdissect.kafka.compiler import core_struct, has_rare_types
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field, Message
 
     Naming = list[tuple[list[str], str, str]]
+    TopicStructs = list[tuple[list[str], str, str | None]]
+    CoreBodies = tuple[
+        CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]], tuple[bool, bool]
+    ]
 
 
 class Undecoded(NamedTuple):
@@ -41,7 +45,7 @@ class Undecoded(NamedTuple):
 
     request: Message
     response: Message
-    core: tuple[CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]], tuple[bool, bool]]
+    core: CoreBodies
     follows: bool
     tags: bytes
 
@@ -79,6 +83,31 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
     )
     tags = b"\0" if response_header_version(api_key, version) else b""
     return Undecoded(request, response, forms, follows, tags)
+
+
+class TopicIdPlan(NamedTuple):
+    """Where topic IDs are in both messages of an API in one version.
+
+    Attributes:
+        bodies: see ``Undecoded.core``. None: Python decodes them.
+        structs: see ``topic_structs``.
+        tags: see ``Undecoded``.
+    """
+
+    bodies: CoreBodies | None
+    structs: tuple[TopicStructs, TopicStructs]
+    tags: bytes
+
+
+def topic_id_plan(api_key: int, version: int) -> TopicIdPlan | None:
+    """None: there are none."""
+    if not may_have_topic_ids(api_key, version):
+        return None
+    known = undecoded(api_key, version, shows_values=False)
+    if known is None:
+        return TopicIdPlan(None, ([], []), b"")
+    structs = topic_structs(known.request, version), topic_structs(known.response, version)
+    return TopicIdPlan(known.core, structs, known.tags)
 
 
 def _request_label(field: Field) -> tuple[str, bool, int | None]:

@@ -132,6 +132,8 @@ class Worker:
         self._lines: core.native.RowBatch | None = None  # if the core writes lines
         self._open: dict[int, Exchange] = {}
         self._open_on: Counter[ConnectionKey] = Counter()
+        self._open_decoded = 0  # bytes of their bodies: as many as of a batch
+        self._dropped: dict[int, Callable[[], None]] = {}  # what decodes the others again, by number
         self._numbers = 0
         self.exchanges = 0
 
@@ -205,8 +207,12 @@ class Worker:
             self._numbers += 1
             self._open[self._numbers] = item
             self._open_on[connection] += 1
+            self._open_decoded += item.decoded_bytes
             rows.open[len(rows.outputs)] = OpenRow(self._numbers, refs, produce, item.topic_ids)
             rows.outputs.append(None)
+            if item.decoded_bytes and self._open_decoded > _DECODED:
+                self._open_decoded -= item.decoded_bytes
+                self._dropped[self._numbers] = self._dissection.drop_bodies(item)
         else:
             for topic_id in refs.keys:
                 item.topic_ids[topic_id] = self._names[topic_id]
@@ -252,6 +258,10 @@ class Worker:
         outputs = []
         for number, names, anomalies, produced_ns, copies in update.resolved:
             item = self._open.pop(number)
+            if (decode := self._dropped.pop(number, None)) is not None:
+                decode()
+            else:
+                self._open_decoded -= item.decoded_bytes
             self._open_on[item.connection_key] -= 1
             if not self._open_on[item.connection_key]:
                 del self._open_on[item.connection_key]

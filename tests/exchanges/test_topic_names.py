@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.exchanges.resolver import Refs
+from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import (
     TopicNameResolver,
+    Waiting,
     may_name_topic_ids,
     topic_refs,
+    undecoded_topic_refs,
 )
 from kdissect.kafka.bodies import decode_exchange
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import Limits
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from tests.frames import FETCH, METADATA, frame, request_payload, response_payload
@@ -164,3 +167,42 @@ def test_what_has_no_names_need_not_be_decoded() -> None:
     assert not may_name_topic_ids(METADATA, 9)
     assert not may_name_topic_ids(FETCH, 13)
     assert not may_name_topic_ids(9999, 0)
+
+
+def waiting(exchanges: int, now_ns: int, *topic_ids: str) -> Waiting:
+    return Waiting(None, exchanges, 10 * exchanges, now_ns, Refs(list(topic_ids), []))
+
+
+def test_exchanges_that_wait_undecoded_count_each_with_their_frames() -> None:
+    naming: TopicNameResolver[Any] = TopicNameResolver(
+        Limits(naming_rows=6, naming_bytes=60, naming_window_ns=SECOND), lambda item: item.refs
+    )
+    assert naming.room is None
+    first, behind, named = waiting(1, 0, ORDERS), waiting(4, 7), waiting(1, 8, PAYMENTS)
+    assert naming.feed(first) == naming.feed(behind) == naming.feed(named) == []
+    assert naming.room == (SECOND, 0, 0)
+    last = waiting(1, 9)
+    assert naming.feed(last) == [first, behind]
+    assert [each.detail for each in first.anomalies] == ["7 exchanges of 70 bytes were waiting"]
+    assert naming.room == (SECOND + 8, 4, 40)
+    naming.learn(PAYMENTS, "payments")
+    assert naming.close() == [named, last]
+    assert (first.is_named, behind.is_named, named.topic_ids) == (False, True, {PAYMENTS: "payments"})
+
+
+def test_ids_of_an_exchange_that_stays_undecoded() -> None:
+    damaged = exchange(FETCH, 13, {"topics": [{"topic_id": ORDERS}]}, {})
+    damaged.request = damaged.response = None
+    frame_ = damaged.request_frame
+    assert frame_ is not None
+    damaged.request_frame = frame_._replace(data=frame_.data + b"\0", size=frame_.size + 1)
+    assert undecoded_topic_refs(damaged, DecodeBudget()) == Refs([ORDERS], [])
+    assert (damaged.request, damaged.anomalies) == (None, [])
+    assert undecoded_topic_refs(exchange(FETCH, 12, {}, {}), DecodeBudget()) is NO_REFS
+
+
+def test_nothing_is_learned_again_from_exchanges_that_have_waited() -> None:
+    naming: TopicNameResolver[Exchange] = TopicNameResolver(WINDOW, topic_refs)
+    naming.learns = False
+    naming.learn(ORDERS, "orders")
+    assert naming.name(ORDERS) is None

@@ -128,3 +128,24 @@ def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: False)
         worker.run(dissect(worker.watch(capture)))
     assert sent_batches[0] == AHEAD + 1
+
+
+def test_open_rows_with_large_bodies_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bodies(Names):
+        def feed(self, exchange: Any) -> Any:
+            bodies = repr((exchange.request, exchange.response)), exchange.anomalies, exchange.decoded_bytes
+            return super().feed(exchange), bodies
+
+    dropped = []
+    drop = Dissection.drop_bodies
+
+    def dropping(self: Dissection, exchange: Any) -> Any:
+        dropped.append(exchange.api)
+        return drop(self, exchange)
+
+    monkeypatch.setattr(Dissection, "drop_bodies", dropping)
+    kept = outputs(run(None, work=Bodies()))
+    assert not dropped
+    monkeypatch.setattr("kdissect.runs.worker._DECODED", 1)
+    assert outputs(run(None, work=Bodies())) == kept
+    assert len(set(dropped)) > 1

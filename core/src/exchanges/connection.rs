@@ -99,7 +99,7 @@ pub struct Packet {
 }
 
 /// A complete frame, as in kdissect/model.py. One that is not needed may have its first bytes only.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     pub data: Vec<u8>,
     pub size: usize,
@@ -178,7 +178,7 @@ impl<X> Request<X> {
 }
 
 /// The outcome of a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Outcome {
     Answered(Frame),
     /// No response: Produce with acks=0.

@@ -6,5 +6,6 @@ pub mod fetch_sessions;
 pub mod latency;
 pub mod memory;
 pub mod stage;
+pub mod topic_names;
 pub mod touched;
 pub mod usage;

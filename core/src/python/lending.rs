@@ -14,9 +14,11 @@ use crate::exchanges::connection::{
     Order, Outcome, Packet, Request, Usual, API_VERSIONS, CLIENT,
 };
 use crate::exchanges::stage::{reversed, Ended, Stage, StageCounts, Verdict};
+use crate::exchanges::topic_names::{TopicIds, TopicRefs};
 use crate::net::analysis::Analysis;
 use crate::net::packet::segment;
 use crate::net::shard::Shard;
+use crate::python::line::{BodiesForm, Names, TopicStructForms};
 use crate::python::merge::RowBatch;
 use crate::python::places::Places;
 use crate::python::plan::{Conditions, Plan};
@@ -28,7 +30,7 @@ use crate::runs::merge::{self, KEY};
 use crate::sinks::facts::{Answered, Constant, Known, Object, Unacknowledged};
 use crate::sinks::page::Page;
 use crate::sinks::sink::Progress;
-use crate::Odd;
+use crate::{guarded, Odd};
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
 const BATCH: usize = 64;
@@ -45,6 +47,7 @@ const INTRODUCTION_BYTES: usize = 1024;
 const MATCHES: usize = 32;
 const MATCH_BYTES: usize = 64;
 const CORRELATION_ID: std::ops::Range<usize> = 4..8;
+const CORRELATION_ID_BYTES: usize = 4;
 
 /// What is known of a client, by the names of attributes.
 const IDENTITY: [&str; 4] = [
@@ -69,6 +72,23 @@ const BROKEN: u8 = 4;
 struct SharedApi {
     name: Object,
     usual: Usual,
+}
+
+/// Where topic IDs are in exchanges of an API in one version.
+enum Ids {
+    Nowhere,
+    /// Python finds them.
+    Python,
+    /// And the bytes after the correlation ID of a response.
+    Here(Box<TopicIds>, Vec<u8>),
+}
+
+/// `TopicIdPlan` of kdissect/exchanges/undecoded.py.
+#[derive(FromPyObject)]
+struct TopicIdPlan<'py> {
+    bodies: Option<BodiesForm<'py>>,
+    structs: (TopicStructForms, TopicStructForms),
+    tags: Vec<u8>,
 }
 
 /// APIs by key and version; None: left to Python.
@@ -105,6 +125,8 @@ struct Link {
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
+    /// Exchanges that have left the order and wait for names.
+    waiting: usize,
     is_released: bool,
 }
 
@@ -123,7 +145,8 @@ enum Holder {
     Opened(i64, u64),
 }
 
-/// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py.
+/// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py; and those that have
+/// left the order and wait for the names of topics, until Python releases them.
 #[derive(Default)]
 struct Queue {
     /// By arrival if they have the same place. In boxes, because a tree moves its values.
@@ -131,6 +154,7 @@ struct Queue {
     arrivals: u64,
     /// Of their frames.
     bytes: usize,
+    waiting: VecDeque<(Order, Box<Finished<Object>>)>,
 }
 
 impl Queue {
@@ -141,13 +165,15 @@ impl Queue {
     }
 
     /// The first, if its place is before this one.
+    fn first(&self, before: Order) -> Option<&Finished<Object>> {
+        let ((order, _), finished) = self.exchanges.first_key_value()?;
+        (*order < before).then_some(finished)
+    }
+
+    /// Removes the first, if its place is before this one.
     fn pop(&mut self, before: Order) -> Option<(Order, Box<Finished<Object>>)> {
-        let entry = self.exchanges.first_entry()?;
-        let order = entry.key().0;
-        if order >= before {
-            return None;
-        }
-        let finished = entry.remove();
+        self.first(before)?;
+        let ((order, _), finished) = self.exchanges.pop_first()?;
         self.bytes -= finished.held();
         Some((order, finished))
     }
@@ -155,6 +181,15 @@ impl Queue {
 
 /// See `run`.
 type PyRan<'py> = (Vec<PyStep<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
+
+/// See `wait`.
+type PyWaits<'py> = (
+    usize,
+    usize,
+    i64,
+    Option<(Vec<String>, Vec<(String, String)>)>,
+    Option<Bound<'py, PyAny>>,
+);
 
 /// See `written`.
 type PyWritten<'py> = (
@@ -222,6 +257,8 @@ pub struct Lending {
     /// In a process that dissects a shard: what to add to the number of a packet to get half its place.
     shift: Option<i64>,
     queue: Queue,
+    /// By API key and version.
+    topic_ids: BTreeMap<(i16, i16), Ids>,
     /// The latest time in the queue so far.
     newest_ns: i64,
     at: usize,
@@ -245,6 +282,8 @@ struct Callbacks {
     is_needed: Option<Object>,
     /// From ends and time of a SYN, and the connection's number, to what its exchanges share.
     info: Object,
+    /// From API key and version to a [`TopicIdPlan`]. None: there are no topic IDs.
+    topic_ids: Object,
     exchange: Object,
     frame: Object,
     request_header: Object,
@@ -280,6 +319,47 @@ impl Introductions {
             self.known.insert(key.into(), cloned(&introduction));
         }
         Ok(introduction)
+    }
+}
+
+impl Ids {
+    fn of(py: Python<'_>, python: &Callbacks, api: (i16, i16)) -> Self {
+        let plan = || -> PyResult<Option<Ids>> {
+            let plan: Option<TopicIdPlan<'_>> = python.topic_ids.bind(py).call1(api)?.extract()?;
+            Ok(match plan {
+                None => Some(Ids::Nowhere),
+                Some(TopicIdPlan {
+                    bodies,
+                    structs,
+                    tags,
+                }) => match bodies {
+                    Some(bodies) => Some(Ids::Here(
+                        Names::default().topic_ids(bodies, structs)?.into(),
+                        tags,
+                    )),
+                    None => None,
+                },
+            })
+        };
+        plan().ok().flatten().unwrap_or(Ids::Python)
+    }
+
+    /// Odd: Python finds them.
+    fn refs(&self, finished: &Finished<Object>, budget: i64) -> Result<TopicRefs, Odd> {
+        let (ids, tags, header, request) = match (self, &finished.request.message) {
+            (Ids::Nowhere, _) => return Ok(TopicRefs::default()),
+            (Ids::Here(ids, tags), Message::Frame(header, request)) => (ids, tags, header, request),
+            _ => return Err(Odd),
+        };
+        let request = request.data.get(header.body_pos..).ok_or(Odd)?;
+        let response = match &finished.outcome {
+            Outcome::Answered(frame) => {
+                let body = frame.data.get(CORRELATION_ID_BYTES..);
+                Some(body.and_then(|body| body.strip_prefix(&tags[..])).ok_or(Odd)?)
+            }
+            _ => None,
+        };
+        guarded(|| ids.refs(request, response, budget))
     }
 }
 
@@ -376,6 +456,7 @@ impl Lending {
             batch: None,
             shift: None,
             queue: Queue::default(),
+            topic_ids: BTreeMap::new(),
             newest_ns: i64::MIN,
             at: 0,
             steps: Vec::new(),
@@ -429,14 +510,14 @@ impl Lending {
         Some(place.0)
     }
 
-    /// Takes at most so many exchanges from the queue, whose place is before this one, and no more after so many
-    /// rows. Returns the text that it has made of them, if they are not those of a shard, the number of exchanges,
+    /// Takes at most so many exchanges from the queue, whose place is before this one, or of those that wait if
+    /// there is none, and no more after so many rows. Returns the text that it has made of them, if they are not those of a shard, the number of exchanges,
     /// and how many of them have rows; and the next exchange, after its connection, and the packet of its order, if
     /// it is not usual, or not to be taken at all (without `writes`). There may be more, unless both are missing.
     fn written<'py>(
         &mut self,
         py: Python<'py>,
-        before: Order,
+        before: Option<Order>,
         max_exchanges: usize,
         max_rows: usize,
         writes: bool,
@@ -451,6 +532,55 @@ impl Lending {
             None => (PyBytes::new(py, b""), Progress::default()),
         };
         Ok((text, progress.exchanges, progress.rows, odd?))
+    }
+
+    /// Lets the next exchanges of the queue, whose place is before this one, wait behind others until Python releases
+    /// them (`written`): as many as have no topic IDs and keep within `room`, which is the time before which they
+    /// were complete, how many they are, and bytes of their frames; otherwise one. `budget`: memory for its bodies.
+    /// Returns the number, the bytes, the latest completion, and of one that may have topic IDs these, and those
+    /// with their names; or a copy, in which Python finds them.
+    fn wait<'py>(
+        &mut self,
+        py: Python<'py>,
+        before: Order,
+        max_exchanges: usize,
+        room: (i64, i64, i64),
+        budget: i64,
+    ) -> PyResult<Option<PyWaits<'py>>> {
+        let (until_ns, max_waiting, max_bytes) = room;
+        let max_exchanges = max_exchanges.min(usize::try_from(max_waiting).unwrap_or(0));
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(0);
+        let (mut exchanges, mut bytes, mut completed_ns) = (0, 0, i64::MIN);
+        while let Some(finished) = self.queue.first(before) {
+            let (size, time_ns) = (finished.held(), finished.order().0);
+            let ids = match &finished.request.message {
+                Message::Frame(header, _) => self
+                    .topic_ids
+                    .entry((header.api_key, header.api_version))
+                    .or_insert_with_key(|api| Ids::of(py, &self.python, *api)),
+                Message::Object(_) => &Ids::Python,
+            };
+            let refs = ids.refs(finished, budget);
+            let is_alone = !refs.as_ref().is_ok_and(|refs| refs.ids.is_empty())
+                || exchanges >= max_exchanges
+                || bytes + size > max_bytes
+                || time_ns >= until_ns;
+            if is_alone && exchanges > 0 {
+                break;
+            }
+            let copied = refs.is_err().then(|| copy(py, finished));
+            self.hold(before);
+            (exchanges, bytes, completed_ns) = (exchanges + 1, bytes + size, completed_ns.max(time_ns));
+            if is_alone {
+                let copied = match copied {
+                    Some(copied) => Some(self.finish(py, copied)?.get_item(2)?),
+                    None => None,
+                };
+                let refs = refs.ok().map(|refs| (refs.ids, refs.learned));
+                return Ok(Some((exchanges, bytes, completed_ns, refs, copied)));
+            }
+        }
+        Ok((exchanges > 0).then_some((exchanges, bytes, completed_ns, None, None)))
     }
 
     /// Passes on what was counted of connections that are no longer here, or of all.
@@ -589,7 +719,7 @@ impl Lending {
             let state = self.state_at_end(py, slot, ordinal, &ended.connection, ended.is_reported)?;
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
-                if link.queued > 0 {
+                if link.queued + link.waiting > 0 {
                     link.info(py, &self.python)?; // later it would get the ID of the next one
                 }
             }
@@ -805,6 +935,18 @@ impl Lending {
         }
     }
 
+    /// The first exchange of the queue waits, if its place is before this one.
+    fn hold(&mut self, before: Order) {
+        let Some((order, finished)) = self.queue.pop(before) else {
+            return;
+        };
+        if let Some(link) = self.links.get_mut(finished.slot).and_then(Option::as_mut) {
+            link.queued -= 1;
+            link.waiting += 1;
+        }
+        self.queue.waiting.push_back((order, finished));
+    }
+
     /// Keeps Python's side of a connection that has come here.
     fn link(
         &mut self,
@@ -834,6 +976,7 @@ impl Lending {
             number: None,
             queued: 0,
             latest: (0, 0),
+            waiting: 0,
             is_released: false,
         });
     }
@@ -864,7 +1007,7 @@ impl Lending {
     fn write_queued<'py>(
         &mut self,
         py: Python<'py>,
-        before: Order,
+        before: Option<Order>,
         (max_exchanges, max_rows): (usize, usize),
         writes: bool,
         batch: &mut Option<PyRefMut<'_, RowBatch>>,
@@ -874,7 +1017,11 @@ impl Lending {
             if self.page.as_ref().is_none_or(|page| page.is_full(py, max_rows)) {
                 break;
             }
-            let Some((order, finished)) = self.queue.pop(before) else {
+            let next = match before {
+                Some(before) => self.queue.pop(before),
+                None => self.queue.waiting.pop_front(),
+            };
+            let Some((order, finished)) = next else {
                 break;
             };
             let slot = finished.slot;
@@ -898,7 +1045,10 @@ impl Lending {
                 odd = Some((self.finish(py, *finished)?, order.1));
             }
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
-                link.queued -= 1;
+                match before {
+                    Some(_) => link.queued -= 1,
+                    None => link.waiting -= 1,
+                }
             }
             self.forget(py, slot);
             if odd.is_some() {
@@ -1214,7 +1364,7 @@ impl Lending {
 
     /// Forgets a connection that was given back, once nothing of it is queued.
     fn forget(&mut self, py: Python<'_>, slot: usize) {
-        let is_gone = |link: &Link| link.is_released && link.queued == 0;
+        let is_gone = |link: &Link| link.is_released && link.queued + link.waiting == 0;
         if self.links.get(slot).and_then(Option::as_ref).is_some_and(is_gone) {
             self.leave(py, slot);
             self.links[slot] = None;
@@ -1501,6 +1651,23 @@ fn note_retransmission(exchange: &Bound<'_, PyAny>, retransmitted_ns: Option<i64
     match retransmitted_ns {
         Some(time_ns) => exchange.setattr("retransmitted_ns", time_ns),
         None => Ok(()),
+    }
+}
+
+/// The same exchange, of which Python gets an object that it does not keep.
+fn copy(py: Python<'_>, finished: &Finished<Object>) -> Finished<Object> {
+    let message = match &finished.request.message {
+        Message::Frame(header, frame) => Message::Frame(header.clone(), frame.clone()),
+        Message::Object(exchange) => Message::Object(exchange.clone_ref(py)),
+    };
+    Finished {
+        slot: finished.slot,
+        number: finished.number,
+        request: Request {
+            message,
+            ..finished.request
+        },
+        outcome: finished.outcome.clone(),
     }
 }
 

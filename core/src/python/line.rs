@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
+use crate::exchanges::topic_names::{TopicIds, TopicStruct};
 use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, ReadNames, TopicNames, KNOWN_NAMES};
 use crate::python::decoder::structure;
 use crate::python::projected::{projected, Kept};
@@ -147,6 +148,9 @@ pub type BodiesForm<'py> = (
     (bool, bool),
 );
 
+/// Paths to the structs that name topics, their fields with IDs, and those with names.
+pub type TopicStructForms = Vec<(Vec<String>, String, Option<String>)>;
+
 /// Numbers for the names of fields, and templates in which they are used.
 pub struct Names {
     numbers: RefCell<HashMap<String, Name>>,
@@ -260,6 +264,31 @@ impl Names {
             hold_messages: flags.0,
             may_be_followed: flags.1,
         })
+    }
+
+    /// Where topic IDs are; nothing else is read from the bodies.
+    pub fn topic_ids(
+        &self,
+        bodies: BodiesForm<'_>,
+        (request, response): (TopicStructForms, TopicStructForms),
+    ) -> PyResult<TopicIds> {
+        let structs = |forms: TopicStructForms, is_request| {
+            self.is_request.set(is_request);
+            let each = forms.iter().map(|(path, id, name)| TopicStruct {
+                path: self.numbers(path),
+                id: self.read(id),
+                name: name.as_ref().map(|name| self.read(name)),
+            });
+            each.collect()
+        };
+        let mut ids = TopicIds {
+            bodies: self.bodies(bodies)?,
+            request: structs(request, true),
+            response: structs(response, false),
+        };
+        ids.bodies
+            .limit(&self.of_request.take(), &self.of_response.take());
+        Ok(ids)
     }
 
     /// The template of a request or response.

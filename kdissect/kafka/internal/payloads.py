@@ -98,6 +98,13 @@ class GroupProtocols:
             return protocol
         return self.lookup(connection, group)
 
+    def known_to(self, exchange: Exchange) -> GroupProtocols:
+        """What is known about the group of a decoded exchange, whatever is learned later."""
+        protocols, group = GroupProtocols(), (exchange.request or {}).get("group_id")
+        if isinstance(group, str) and (known := self.lookup(exchange.connection.key, group)) != UNKNOWN:
+            protocols._known.keep((*exchange.connection.key, group), known)
+        return protocols
+
     def lookup(self, connection: ConnectionKey, group: str | None) -> GroupProtocol:
         """What is known about a group, by the connection on which it was joined."""
         return UNKNOWN if group is None else self._known.find((*connection, group)) or UNKNOWN
