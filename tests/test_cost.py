@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-before-speed.md
     ("read", "bulk", "packets"): 255,
-    ("read", "loopback", "exchanges"): 5260,
+    ("read", "loopback", "exchanges"): 5310,
     ("read", "large", "packets"): 210,
-    ("read", "chatty", "exchanges"): 3670,
-    ("read --names whole", "chatty", "exchanges"): 4540,
-    ("read --json", "chatty", "exchanges"): 5430,
+    ("read", "chatty", "exchanges"): 3730,
+    ("read --names whole", "chatty", "exchanges"): 4600,
+    ("read --json", "chatty", "exchanges"): 5500,
     ("records --json", "loopback", "records"): 338,
     ("summary", "chatty", "exchanges"): 9500,
 }
