@@ -25,7 +25,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAMPLES = {name_of(path): path for path in captures()}
 USED = "kafka-4-cluster", "kafka-4-lag", "kafka-4-storm", "kafka-4-habits", "kafka-4-transactions"
 OF_SPARK = {
-    "select distinct parse_json(response):cluster_id::string from exchanges",
+    "select parse_json(response):cluster_id from exchanges",
     "show tables",
 }
 """Those in Spark's own dialect."""
