@@ -250,7 +250,7 @@ def test_the_core_gets_one_plan_and_has_one_trait() -> None:
     assert makers == {"python::plan"}
 
 
-def test_one_run_has_two_places() -> None:
+def test_one_run_has_three_places() -> None:
     """There were four runs and three main functions of workers."""
     assert classes(lambda node: node.name.endswith("Run"), r"kdissect\.(cli|runs|spark)\b") == {"Run"}
     places = classes(
@@ -258,7 +258,7 @@ def test_one_run_has_two_places() -> None:
             {"totals", "into"} <= {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
         )
     )
-    assert places == {"RunPlace", "Run", "Here", "Workers"}
+    assert places == {"RunPlace", "Run", "Here", "Workers", "Tasks"}
     mains = [node.name for node in trees()["kdissect.runs.workers"].body if isinstance(node, ast.FunctionDef)]
     assert [name for name in mains if name.startswith("work")] == ["work", "work_to_end"]
 

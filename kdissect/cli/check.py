@@ -11,8 +11,9 @@ from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
 from kdissect.cli.run import end, open_run, take_query
-from kdissect.cli.terminal import style_of, wide_option, width
+from kdissect.cli.terminal import style_of, warn, wide_option, width
 from kdissect.stats.quality import GOOD
+from kdissect.text.loss_report import loss_lines
 
 if TYPE_CHECKING:
     from kdissect.runs.run import Run
@@ -76,7 +77,7 @@ def check(
     """
     from kdissect.sinks.tallies import Tallies
     from kdissect.stats.health import health
-    from kdissect.stats.summarizer import HealthCounts
+    from kdissect.stats.summarizer import HealthCounts, full_tables
 
     query = take_query(options)
     counts = HealthCounts(query.limits)
@@ -87,6 +88,8 @@ def check(
         rows = counts.findings.rows()
         document = run.totals.check_document(observer, health(rows, counts.load))
         _write(run, document, max_rows, color, as_json=as_json)
+    for line in loss_lines({"full_tables": full_tables(counts)}):
+        warn(line)
     end(run, "exchange")
     level = level_of(fail_on, fail=fail)
     if fails(level, document.health, rows) or (level is not None and document.verdict != GOOD):

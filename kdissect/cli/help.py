@@ -44,6 +44,8 @@ COMMON = {
         "--overwrite",
         "spark report": "--report --by --interval --max-rows --json --sketches --master",
         "spark sql": "--json --csv --max-rows --master",
+        "spark summary": "-d --topic --client --by --findings --groups --lag --json --html --strategy "
+        "--master",
     }.items()
 }
 """The options in the short help. Commands that are not named show all."""

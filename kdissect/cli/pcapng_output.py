@@ -191,12 +191,12 @@ def write(
             )
             shows = query.options.show_secrets
             run.into(_Matches(index, max_exchanges, of_tls, comments, show_secrets=shows))
+            # After an interruption, an unfinished message may have been a credential.
+            is_known = query.options.show_secrets or not run.interrupted
             if comments is not None:
                 comments.index()
                 if rereadable and not run.interrupted:
-                    comments.explain(_findings(query))
-            # After an interruption, an unfinished message may have been a credential.
-            is_known = query.options.show_secrets or not run.interrupted
+                    _explain(comments, query, run)
             sealed = {
                 connection: sessions
                 for connection, sessions in observer.client_randoms.items()
@@ -212,14 +212,17 @@ def write(
     end(run, "exchange")
 
 
-def _findings(query: Query) -> list[FindingRow]:
-    """Those about the whole input."""
+def _explain(comments: Comments, query: Query, of: Run) -> None:
+    """Add the findings about the whole input; none if Ctrl-C is pressed, which interrupts the run as well."""
     counts = HealthCounts(query.limits)
     observer = counts.connection_feed(query.limits)
     whole = replace(query, filter=build(where=None), options=replace(query.options, exchanges=frozenset()))
     with open_run(whole, observer=observer) as run:
         run.into(Tallies(counts, observer, whole.demand()))
-    return counts.findings.rows()
+    if run.interrupted:
+        of.interrupted = True
+        return
+    comments.explain(counts.findings.rows())
 
 
 def _report(index: ConnectionIndex, written: int | None, target: str) -> None:

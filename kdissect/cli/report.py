@@ -127,7 +127,7 @@ def read_and_write(
         needs_evidence: whether files are read again, as far as the last exchange that findings name.
     """
     from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
-    from kdissect.stats.summarizer import PARTS, Summarizer
+    from kdissect.stats.summarizer import PARTS, Summarizer, full_tables
 
     query = take_query(options)
     check_target("-o", str(output), query.paths, is_capture=False)
@@ -154,7 +154,7 @@ def read_and_write(
         reads_again = needs_evidence and query.are_files and not run.interrupted
         evidence = _evidence(query, summary, summarizer.learned.topics) if reads_again else []
         file.write(write(Document(summary, check, evidence)))
-        totals.counts["full_tables"] = summarizer.full_tables
+        totals.counts["full_tables"] = full_tables(summarizer)
     runs.report(run, run.shown)
     end(run, "exchange")
 

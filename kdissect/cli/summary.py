@@ -185,7 +185,7 @@ def summarize(
 ) -> None:
     """Write the summary of the captures that ``opened`` opens to stdout; the rest is as typed."""
     from kdissect.phrases import json_writer
-    from kdissect.stats.summarizer import PARTS, Summarizer
+    from kdissect.stats.summarizer import PARTS, Summarizer, full_tables
     from kdissect.stats.views import limited, ordered, viewed
     from kdissect.tables.values import json_document
     from kdissect.text import page, summary_page
@@ -217,7 +217,7 @@ def summarize(
         totals = run.totals
         check = totals.check_document(observer)
         summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
-        totals.counts["full_tables"] = summarizer.full_tables
+        totals.counts["full_tables"] = full_tables(summarizer)
         document = ordered(viewed(summary, grouped, parts), order)
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))

@@ -319,11 +319,6 @@ class Summarizer(Summed):
             other=self._other_counts(),
         )
 
-    @property
-    def full_tables(self) -> int:
-        """How many tables count names together that they have no room for."""
-        return sum(isinstance(value, Bounded) and value.other is not None for value in values_of(self))
-
     def _seconds(self) -> float:
         counted = self.traffic.tables.all
         first_ns, last_ns = counted.first_ns, counted.last_ns
@@ -417,6 +412,11 @@ class HealthCounts(Summed):
     def _feed_usual(self, usual: Usual) -> None:
         self.findings.feed_usual(usual)
         self._aggregator.feed_usual(usual)
+
+
+def full_tables(counts: Summarizer | HealthCounts) -> int:
+    """How many tables count names together that they have no room for."""
+    return sum(isinstance(value, Bounded) and value.other is not None for value in values_of(counts))
 
 
 def summarize(

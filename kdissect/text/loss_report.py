@@ -4,7 +4,7 @@ limit.
     3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost; details: kdissect check FILE
 
 The counts are those of ``pipeline.Dissection``; exchanges/kafka_connection.py defines lost exchanges.
-``full_tables`` is that of ``Summarizer``.
+``full_tables``: see stats/summarizer.py.
 """
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"{text}; --limits total_held_bytes=SIZE keeps more")
     if full := counts.get("full_tables", 0):
         text = f"{many(full, 'table')} {'is' if full == 1 else 'are'} full"
-        lines.append(f"{text}: further names are counted together; --limits shows the limits")
+        lines.append(f"{text}: further names are counted together; --limits summary_rows=N keeps more")
     return lines

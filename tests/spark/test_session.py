@@ -105,7 +105,7 @@ def tables(tmp_path: Path) -> str:
 
 def test_without_java(tables: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")  # otherwise this error comes first
-    done = command("sql", tables, "select 1", PATH=str(tmp_path), JAVA_HOME="")
+    done = command("sql", "--engine", "spark", tables, "select 1", PATH=str(tmp_path), JAVA_HOME="")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "kdissect: Spark needs Java 17 or newer: no java on the PATH; install one, or set JAVA_HOME to it\n"

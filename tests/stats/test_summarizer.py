@@ -26,7 +26,7 @@ from kdissect.stats.findings.connections import ResolvedNames
 from kdissect.stats.lag import Samples
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
-from kdissect.stats.sums import Summed, own
+from kdissect.stats.sums import Summed, carried, own
 from kdissect.stats.transactions import Transactions
 from samples.golden import captures, name_of
 
@@ -129,7 +129,11 @@ def state(value: Any) -> Any:
     """What was counted, of all that declares how it adds up; lists in no order."""
     if isinstance(value, Summed):
         declared = type(value).declared
-        counted = {name: getattr(value, name) for name, join, _ in declared if join is not OWN}
+        counted = {
+            name: getattr(value, name)
+            for name, join, _ in declared
+            if join is not OWN and name in carried(value)
+        }
         if isinstance(value, Transactions):  # one part knows the name of a producer ID, another does not
             counted["producers"] = value._merged_by_name()
         return state(counted)

@@ -247,6 +247,7 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
         ):
             is_odd = rule.name in (
                 "oversized-messages",
+                "shared-address",
                 "consumer-stuck",
                 "epoch-duplicates",
                 "transaction-failed",

@@ -52,7 +52,7 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
         ),
         (
             {"full_tables": 1},
-            ["1 table is full: further names are counted together; --limits shows the limits"],
+            ["1 table is full: further names are counted together; --limits summary_rows=N keeps more"],
         ),
     ],
 )

@@ -344,10 +344,8 @@ def _live(command: Command) -> Command:
 
 
 def _window(command: Command) -> Command:
-    """With the names that a pipe has."""
-    if _options(command) & {"names", "topic"} or command.name != "read":
-        return Command(command.name, f"{command.options} --names window")
-    return command
+    """With the names that live captures have: those before an exchange (docs/names.md)."""
+    return Command(command.name, f"{command.options} --names window --limits naming_window=0s".strip())
 
 
 WAYS = [

@@ -66,7 +66,7 @@ def summary(html: Path | None, strategy: str, **options: Any) -> None:
         if STDIN in query.paths:
             raise click.UsageError("workers cannot read stdin; use kdissect summary -")
         with output() as out, session(spark_target, log) as spark:
-            place = _Tasks(spark, strategy, shows_progress=spark_target.remote is None)
+            place = Tasks(spark, strategy, shows_progress=spark_target.remote is None)
             run = Run(query, place.known, (), out)
             run.place = place
             yield run
@@ -87,7 +87,7 @@ _OF_PAGES = (
 """Options that choose what is counted, or how it is shown."""
 
 
-class _Tasks:
+class Tasks:
     """Dissects in tasks of Spark: a place of a ``Run``.
 
     Args:
