@@ -129,7 +129,7 @@ class Comments:
         self._database.execute("create index by_exchange on comments (exchange)")
 
     def explain(self, findings: Iterable[FindingRow]) -> None:
-        """Add findings to the exchanges that they name; to the first one of a connection that they name."""
+        """Add findings to the exchanges that they name; to the last one of a connection that they name."""
         for row in findings:
             for each in row.evidence:
                 first, after = (
@@ -137,7 +137,7 @@ class Comments:
                 )  # "0" follows "/"
                 self._database.execute(
                     "insert into comments select capture, packet, exchange, ? || exchange || ? from comments "
-                    "where exchange >= ? and exchange < ? order by rowid limit 1",
+                    "where exchange >= ? and exchange < ? order by rowid desc limit 1",
                     ("kdissect ", f"  {finding_text(row)}", first, after),
                 )
 

@@ -32,7 +32,8 @@ def comment(exchange: Exchange) -> str:
 
 def finding_text(row: FindingRow) -> str:
     """What a comment says of a finding, after the exchange that the finding names."""
-    return f"{row.severity} {row.rule}: {printable(row.subject)}: {printable(row.message)}"
+    cause = f" (explained by {row.explained_by})" if row.explained_by else ""
+    return f"{row.severity} {row.rule}: {printable(row.subject)}: {printable(row.message)}{cause}"
 
 
 def display_filter(exchange: Exchange) -> str:

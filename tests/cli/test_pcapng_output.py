@@ -422,7 +422,11 @@ def test_findings_are_on_the_exchanges_that_they_name(
     summary = json.loads(run(capsys, "summary", "--findings", "--json", path).out)
     selected = set(re.findall(r"^kdissect (\S+)  ", shown, re.MULTILINE))
     named = {
-        (each, f"{row['severity']} {row['rule']}: {row['subject']}: {row['message']}")
+        (
+            each,
+            f"{row['severity']} {row['rule']}: {row['subject']}: {row['message']}"
+            + (f" (explained by {row['explained_by']})" if row["explained_by"] else ""),
+        )
         for row in summary["findings"]
         for each in row["evidence"]
         if each in selected
