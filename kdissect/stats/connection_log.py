@@ -291,11 +291,12 @@ class ConnectionLogRow:
             throttle_ns = max(0, throttle_ms) * MILLISECOND_NS
             self.throttle_ns += throttle_ns
             self.muted_ns = max(self.muted_ns, exchange.response_frame.end_ns + throttle_ns)
-        if (lifetime_ms := response.get("session_lifetime_ms")) and exchange.response_frame is not None:
-            lifetime_ns = max(0, lifetime_ms) * MILLISECOND_NS
-            self.session = Session(exchange.response_frame.end_ns + lifetime_ns, lifetime_ns)
+        is_login = exchange.api in _LOGIN_APIS
+        if is_login and "auth_bytes" in response and not response.get("error_code"):
+            lifetime_ns = max(0, response.get("session_lifetime_ms") or 0) * MILLISECOND_NS
+            ended = exchange.response_frame if lifetime_ns else None
+            self.session = Session(ended.end_ns + lifetime_ns, lifetime_ns) if ended else None
         if not self.is_refused and (errors := content.errors(exchange)):
-            is_login = exchange.api in _LOGIN_APIS
             self.is_refused = is_login or not _REFUSED.isdisjoint(errors)
 
     def add_usual(

@@ -200,7 +200,8 @@ class BrokerResets(ConnectionRule):
         )
 
 
-def _range(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+def span_of(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """The smallest and largest of two ranges."""
     return min(one[0], other[0]), max(one[1], other[1])
 
 
@@ -211,7 +212,7 @@ class Closes(Evidence):
     """
 
     requests: Distinct = merged(Distinct)
-    sizes: tuple[int, int] = joined(_range, lambda: (NEVER_NS, 0))
+    sizes: tuple[int, int] = joined(span_of, lambda: (NEVER_NS, 0))
 
 
 @summed
@@ -244,7 +245,7 @@ class BrokerCloses(ConnectionRule):
         if api is not None and row.idle_ns is not None and row.idle_ns <= within_ns:
             kept = self.count(row, row.end and row.end.time_ns)
             kept.requests.add(api)
-            kept.sizes = _range(kept.sizes, (row.outstanding_bytes, row.outstanding_bytes))
+            kept.sizes = span_of(kept.sizes, (row.outstanding_bytes, row.outstanding_bytes))
 
     def _message(self, _: Scope, each: Closes) -> str:
         smallest, largest = each.sizes
@@ -277,8 +278,9 @@ class Attempts(Bursts):
 
     @property
     def result(self) -> str:
-        """Whether other attempts of the clients succeeded, if that is the same for all."""
-        return "; " + next(iter(self.reached)) if len(self.reached) == 1 else ""
+        """Whether other attempts of the clients succeeded, if that is known and the same for all."""
+        results = [*self.reached]
+        return f"; {results[0]}" if len(results) == 1 and results != [_UNKNOWN] else ""
 
     @property
     def failures(self) -> str:
@@ -366,17 +368,19 @@ class Unreachable(ConnectionRule):
     def settled(self, ip: str, broker: Endpoint, attempts: Attempts) -> Attempts:
         """The attempts, with whether others of the client succeeded."""
         attempts, opened = combined([attempts]), self.opened.get((ip, broker))
-        if opened is None:
-            attempts.reached = Counter([_NONE])
+        if opened is None:  # or the table was full
+            attempts.reached = Counter([_NONE if self.opened.other is None else _UNKNOWN])
         else:
             attempts.reached = Counter([_LATER if opened.last_ns > attempts.last_ns else _EARLIER])
         return attempts
 
     def _level(self, each: Any) -> str:
-        return ERROR if each.count >= _ERROR_AT and not each.reached[_LATER] else WARNING
+        never_later = not (each.reached[_LATER] or each.reached[_UNKNOWN])
+        return ERROR if each.count >= _ERROR_AT and never_later else WARNING
 
 
 _NONE, _LATER, _EARLIER = "no attempt succeeded", "later ones succeeded", "earlier ones succeeded"
+_UNKNOWN = ""
 
 
 @summed

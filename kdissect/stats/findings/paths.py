@@ -15,7 +15,7 @@ from kdissect.net.analysis import OPENED, SILENCE_NS, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many, span
 from kdissect.stats.connection_log import BROKER, CLIENT
-from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, tcp_key
+from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
 from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
 
@@ -153,7 +153,8 @@ class IdleDropped(Rule):
     when = (
         f"Nothing was sent for {_FATAL_NS // SECOND_NS} s or more, and the next segment was retransmitted "
         f"{_COPIES} times without any answer, or answered with an RST; later a new connection between the "
-        "same ends opened. A connection that an end closes (connections.max.idle.ms) does not count."
+        "same ends opened, and no connection between them survived a silence as long. One that an end closes "
+        "(connections.max.idle.ms) does not count."
     )
     advice = (
         "Set connections.max.idle.ms of the client below the shortest silence that was fatal, or raise the "
@@ -184,7 +185,8 @@ class IdleDropped(Rule):
             kept.requests += row.outstanding
 
     def _reports(self, each: Silences) -> bool:
-        return each.count > 0 and each.opened_ns > each.first_ns
+        is_limit = each.survived_ns < each.shortest_ns
+        return each.count > 0 and is_limit and each.opened_ns > each.first_ns
 
     def _message(self, _: Scope, each: Silences) -> str:
         how = "reset" if each.reset == each.count else "dead"
@@ -208,15 +210,11 @@ _APART = 0.05
 _MIN_CUT_NS = SECOND_NS
 
 
-def _span_of(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return min(one[0], other[0]), max(one[1], other[1])
-
-
 @summed
 class Cuts(Evidence):
     """Connections that ended inside a long poll, and the shortest and longest silence before that."""
 
-    silence_ns: tuple[int, int] = joined(_span_of, lambda: (NEVER_NS, 0))
+    silence_ns: tuple[int, int] = joined(span_of, lambda: (NEVER_NS, 0))
 
 
 @summed
@@ -247,7 +245,7 @@ class LongPollsCut(Rule):
         if row.end is not None and row.idle_ns is not None and row.idle_ns >= _MIN_CUT_NS:
             kept = self.kept[tcp_key(row)]
             kept.note(row, row.end.time_ns)
-            kept.silence_ns = _span_of(kept.silence_ns, (row.idle_ns, row.idle_ns))
+            kept.silence_ns = span_of(kept.silence_ns, (row.idle_ns, row.idle_ns))
 
     def _reports(self, each: Cuts) -> bool:
         shortest_ns, longest_ns = each.silence_ns

@@ -128,3 +128,9 @@ def test_long_polls_that_end_after_the_same_time() -> None:
 )
 def test_long_polls_that_end_for_another_reason(talks: list[Talk]) -> None:
     assert "long-polls-cut" not in rules(*talks)
+
+
+def test_a_longer_silence_that_was_survived_shows_that_none_is_fatal() -> None:
+    one = talk(2).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    one.waits(600).client_sends(heartbeats(1, first=2)[0]).broker_sends(heartbeat_answers(1, first=2)[0])
+    assert "idle-connection-dropped" not in rules(after_silence(30), one, served(1, at_s=630))
