@@ -739,3 +739,30 @@ def test_a_full_table_does_not_say_that_no_attempt_succeeded() -> None:
     assert (rule._level(settled), settled.result) == ("warning", "")
     settled = ConnectionRefused(DEFAULT).settled("10.0.0.2", end, attempts)
     assert (rule._level(settled), settled.result) == ("error", "; no attempt succeeded")
+
+
+def greeted(place: int = 0, second: bytes | None = None) -> Talk:
+    """A broker that answers ApiVersions, and closes at the next request."""
+    one = (
+        talk(place, at_s=place / 100).handshake().client_sends(request(API_VERSIONS, 0, {}, correlation_id=1))
+    )
+    one.broker_sends(response(API_VERSIONS, 0, {"error_code": 0, "api_keys": []}, correlation_id=1))
+    one.client_sends(second or request(METADATA, 5, {"topics": []}, correlation_id=2))
+    return one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK)
+
+
+def test_a_listener_that_expects_a_login() -> None:
+    (row,) = findings(greeted())
+    assert row.message == (
+        "1 connection closed right after Metadata v5; ApiVersions was answered: the listener probably "
+        "expects a login (SASL)"
+    )
+    (row,) = findings(greeted(second=heartbeats(1, first=2)[0]))
+    assert row.message == "1 connection closed right after Heartbeat v4"
+    loop = next(row for row in findings(*map(greeted, range(12))) if row.rule == "reconnect-loop")
+    assert loop.message.startswith("12 of 12 connections had nothing answered but ApiVersions")
+
+
+def test_a_malformed_request_is_not_the_fault_of_the_broker() -> None:
+    bare = sized(pack(">hhi", METADATA, 5, 2))  # no client ID
+    assert "broker-closes" not in rules(greeted(second=bare))
