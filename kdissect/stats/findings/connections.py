@@ -520,7 +520,7 @@ class Unreached(Evidence):
     how: Distinct = merged(Distinct)
 
 
-_TOLD = 3
+_GOT = 3
 _ADVERTISES = "advertises the"
 
 
@@ -553,7 +553,7 @@ class AdvertisedUnreachable(Unreachable):
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
         "exist, or it is a loopback, unspecified or link-local address (localhost, 0.0.0.0) and the client, "
-        f"which is not on the broker's machine, was told so {_TOLD} times and does nothing but look for "
+        f"which is not on the broker's machine, got it in {_GOT} responses and does nothing but look for "
         "brokers; not if filters hide some of its exchanges. A warning if the capture has no DNS response "
         f"for the host name and, within {_ATTEMPT_NS // SECOND_NS} s of the response that advertised it, a "
         "connection attempt to that port failed, at an address not known to be a broker's."
@@ -614,7 +614,7 @@ class AdvertisedUnreachable(Unreachable):
             if by_host.get(_normalized(host)) == set():
                 yield self._part(ip, f"{host}:{port}", "DNS has no such name (NXDOMAIN)", each)
             looker = self.lookers.get(ip)
-            if looker is not None and looker.is_stuck and each.count >= _TOLD and (what := _astray(host, ip)):
+            if looker is not None and looker.is_stuck and each.count >= _GOT and (what := _astray(host, ip)):
                 yield self._part(ip, f"{host}:{port}", what, each)
         for ip, broker, attempts in self.tried(known=False):
             for host, reported in named.get((ip, broker.port), ()):

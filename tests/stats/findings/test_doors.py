@@ -180,7 +180,7 @@ def test_a_tls_listener_logs_no_size() -> None:
 
 
 def told(place: int, host: str, *, client: str = "10.0.0.1", also: bool = False) -> Talk:
-    """A client that asks for brokers, and is told to connect to a host."""
+    """A client that asks for brokers, and gets the name of a host."""
     one = talk(place, at_s=place, client=client).handshake()
     broker = {"node_id": 1, "host": host, "port": 9092}
     one.client_sends(request(METADATA, 5, {"topics": []}, correlation_id=1))
@@ -193,7 +193,7 @@ def told(place: int, host: str, *, client: str = "10.0.0.1", also: bool = False)
 LED_ASTRAY = "advertised-listener-unreachable"
 
 
-def test_a_client_that_is_told_to_connect_to_itself() -> None:
+def test_a_client_that_connects_to_itself() -> None:
     (row, *_) = findings(*(told(place, "127.0.0.1") for place in range(3)))
     assert (row.rule, row.message) == (
         LED_ASTRAY,

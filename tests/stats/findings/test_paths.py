@@ -150,7 +150,7 @@ def test_a_broker_that_crashed_during_a_large_request_is_unreachable() -> None:
     rows = findings(stuck(), *(refused(20 + place, 18 + place) for place in range(3)), served(30, at_s=25))
     explained = {row.rule: row.explained_by for row in rows}
     assert explained["broker-unreachable"] is None
-    assert explained.get("mtu-black-hole", "broker-unreachable") == "broker-unreachable"
+    assert explained["mtu-black-hole"] == "broker-unreachable"
 
 
 def test_a_hole_is_that_of_the_side_that_sent_it() -> None:
