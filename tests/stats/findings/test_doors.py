@@ -179,7 +179,7 @@ def test_a_tls_listener_logs_no_size() -> None:
     assert row.message == "1 connection with HTTP"
 
 
-def told(place: int, host: str, *, client: str = "10.0.0.1", also: bool = False) -> Talk:
+def bootstrapped(place: int, host: str, *, client: str = "10.0.0.1", also: bool = False) -> Talk:
     """A client that asks for brokers, and gets the name of a host."""
     one = talk(place, at_s=place, client=client).handshake()
     broker = {"node_id": 1, "host": host, "port": 9092}
@@ -194,7 +194,7 @@ LED_ASTRAY = "advertised-listener-unreachable"
 
 
 def test_a_client_that_connects_to_itself() -> None:
-    (row, *_) = findings(*(told(place, "127.0.0.1") for place in range(3)))
+    (row, *_) = findings(*(bootstrapped(place, "127.0.0.1") for place in range(3)))
     assert (row.rule, row.message) == (
         LED_ASTRAY,
         "advertises the loopback address 127.0.0.1: clients elsewhere connect to themselves",
@@ -204,9 +204,9 @@ def test_a_client_that_connects_to_itself() -> None:
 @pytest.mark.parametrize(
     "talks",
     [
-        [told(0, "localhost")],
-        [told(place, "localhost", client="10.0.0.2") for place in range(3)],
-        [told(place, "localhost", also=place == 2) for place in range(3)],
+        [bootstrapped(0, "localhost")],
+        [bootstrapped(place, "localhost", client="10.0.0.2") for place in range(3)],
+        [bootstrapped(place, "localhost", also=place == 2) for place in range(3)],
     ],
     ids=["once", "same-machine", "works"],
 )
@@ -216,7 +216,7 @@ def test_loopback_addresses_that_do_no_harm(talks: list[Talk]) -> None:
 
 def test_what_filters_hide_may_be_work() -> None:
     packets = sorted(
-        chain(*(told(place, "localhost", also=True).packets for place in range(3))),
+        chain(*(bootstrapped(place, "localhost", also=True).packets for place in range(3))),
         key=attrgetter("time_ns"),
     )
     summarizer = Summarizer(DEFAULT, parts=frozenset({"findings"}))

@@ -20,15 +20,15 @@ def logged_in(*lifetimes_ms: int) -> Talk:
             "auth_bytes": b"",
             "session_lifetime_ms": lifetime_ms,
         }
-        for place, (api, asked, answered) in enumerate(
+        for place, (api, sent, received) in enumerate(
             (
                 (SASL_HANDSHAKE, {"mechanism": "PLAIN"}, shaken),
                 (SASL_AUTHENTICATE, {"auth_bytes": b"\0user\0secret"}, answer),
             )
         ):
             correlation_id = 1 + 2 * number + place
-            one.client_sends(request(api, 1, asked, correlation_id=correlation_id))
-            one.broker_sends(response(api, 1, answered, correlation_id=correlation_id)).client_acks()
+            one.client_sends(request(api, 1, sent, correlation_id=correlation_id))
+            one.broker_sends(response(api, 1, received, correlation_id=correlation_id)).client_acks()
         one.waits(4)
     one.waits(1).client_sends(heartbeats(1, first=9)[0]).broker_acks()
     return one.put(1, FIN | ACK)

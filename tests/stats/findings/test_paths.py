@@ -141,9 +141,9 @@ def test_a_forgotten_connection_is_no_black_hole() -> None:
     one.waits(300).put(0, PSH | ACK, LARGE[:1448])
     for _ in range(4):
         one.waits(1).put(0, PSH | ACK, LARGE[:1448], sequence=FIRST + len(SMALL))
-    found = rules(one, served(1, at_s=330))
-    assert "idle-connection-dropped" in found
-    assert "mtu-black-hole" not in found
+    names = rules(one, served(1, at_s=330))
+    assert "idle-connection-dropped" in names
+    assert "mtu-black-hole" not in names
 
 
 def test_a_broker_that_crashed_during_a_large_request_is_unreachable() -> None:
