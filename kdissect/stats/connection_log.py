@@ -48,6 +48,7 @@ _LOGIN_APIS = frozenset({"SaslHandshake", "SaslAuthenticate"})
 HANDSHAKE_APIS = _LOGIN_APIS | {"ApiVersions"}
 _REFUSED = frozenset({"UNSUPPORTED_VERSION", "REBOOTSTRAP_REQUIRED"})
 _TOKEN = "SASL token"
+_MALFORMED = frozenset({"malformed_header", "malformed_body"})
 _NO_TLS = TlsSession()
 _NO_GAPS: Mapping[str, int] = {}
 _NO_KEYS: frozenset[int | None] = frozenset()
@@ -100,7 +101,8 @@ class ConnectionLogRow:
             came.
         tls: its TLS session; empty if it is not TLS.
         tls_alerts: requests that the broker rejected with a TLS alert.
-        bare_tokens: SASL tokens without SaslHandshake that were not answered.
+        bare_tokens: SASL tokens without SaslHandshake that were not answered; ``malformed``: requests that do
+            not follow their schema, which were not answered either.
         served: answered requests after the handshake.
         is_refused: whether a response says why the client cannot use the connection: a failed login, a
             version that the broker does not have, another broker or cluster than expected (KIP-1242).
@@ -138,6 +140,7 @@ class ConnectionLogRow:
         "kinds",
         "last_call",
         "last_ns",
+        "malformed",
         "muted_ns",
         "no_answer",
         "out_of_order",
@@ -194,6 +197,7 @@ class ConnectionLogRow:
         self.closed_ns: int | None = None
         self.repeated = self.seen = (0, 0)
         self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = self.bare_tokens = 0
+        self.malformed = 0
         self.outstanding_ns: int | None = None
         self.outstanding_api: str | None = None
         self.held_api: str | None = None
@@ -269,7 +273,9 @@ class ConnectionLogRow:
             self.anomalies += len(exchange.anomalies)
             kinds = {anomaly.kind for anomaly in exchange.anomalies}
             self.tls_alerts += TLS_ALERT in kinds
-            self.bare_tokens += NO_HANDSHAKE in kinds and exchange.kind == UNANSWERED
+            is_unanswered = exchange.kind == UNANSWERED
+            self.bare_tokens += NO_HANDSHAKE in kinds and is_unanswered
+            self.malformed += is_unanswered and not _MALFORMED.isdisjoint(kinds)
         identity = (
             exchange.client_software_name,
             exchange.client_software_version,
@@ -291,11 +297,12 @@ class ConnectionLogRow:
             throttle_ns = max(0, throttle_ms) * MILLISECOND_NS
             self.throttle_ns += throttle_ns
             self.muted_ns = max(self.muted_ns, exchange.response_frame.end_ns + throttle_ns)
-        if (lifetime_ms := response.get("session_lifetime_ms")) and exchange.response_frame is not None:
-            lifetime_ns = max(0, lifetime_ms) * MILLISECOND_NS
-            self.session = Session(exchange.response_frame.end_ns + lifetime_ns, lifetime_ns)
+        is_login = exchange.api in _LOGIN_APIS
+        if is_login and "auth_bytes" in response and not response.get("error_code"):
+            lifetime_ns = max(0, response.get("session_lifetime_ms") or 0) * MILLISECOND_NS
+            ended = exchange.response_frame if lifetime_ns else None
+            self.session = Session(ended.end_ns + lifetime_ns, lifetime_ns) if ended else None
         if not self.is_refused and (errors := content.errors(exchange)):
-            is_login = exchange.api in _LOGIN_APIS
             self.is_refused = is_login or not _REFUSED.isdisjoint(errors)
 
     def add_usual(

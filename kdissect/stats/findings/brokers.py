@@ -12,6 +12,7 @@ from kdissect.exchanges.pairing import OUT_OF_ORDER
 from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
+from kdissect.names import kept as kept_name
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, listed, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
@@ -395,7 +396,8 @@ class Sasl(Rule):
             kept = self.kept[facts.client, exchange.connection.client.ip, mechanism, error]
             kept.add(facts)
             if error == _NO_MECHANISM:
-                kept.offered |= {*(exchange.response or {}).get("mechanisms", ())[:_MECHANISMS]}
+                offered = ((exchange.response or {}).get("mechanisms") or ())[:_MECHANISMS]
+                kept.offered = _some(kept.offered, {kept_name(each) for each in offered if each})
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if the broker closed it after a token without SaslHandshake."""

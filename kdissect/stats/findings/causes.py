@@ -52,6 +52,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("connection-refused", "connect-timeout", "broker-resets", "broker-closes"), BROKER),
         **dict.fromkeys(("reconnect-loop", "request-timeouts", "incomplete-messages"), BROKER),
         **dict.fromkeys(("broker-silent", "idle-connection-dropped"), BROKER),
+        **dict.fromkeys(("mtu-black-hole", "long-polls-cut"), PATH),
         "leaders-moving": NODE,
         **dict.fromkeys(("not-leader-storm", "coordinator-unavailable", "not-enough-replicas"), TIME),
     },

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kdissect.anomalies import ERROR, WARNING
@@ -22,7 +22,7 @@ from kdissect.phrases import duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, HANDSHAKE_APIS, TLS_ALERT
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.sums import initialize, join, joined, largest, latest, merged, summed, total
+from kdissect.stats.sums import Summed, initialize, join, joined, largest, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kdissect.stats.load import Aggregate
 
 _PROXY = "proxy"
+TLS = "TLS"
 
 _ERROR_AT = 3
 """Connections from which a finding is an error: one or two may be a broker that restarts."""
@@ -152,6 +153,11 @@ def is_kafka(row: ConnectionLogRow) -> bool:
     return row.protocol == KAFKA and row.tcp is not None and not row.tls_alerts
 
 
+def is_greeted(row: ConnectionLogRow) -> bool:
+    """Whether nothing was answered but ApiVersions."""
+    return row.kinds[ANSWERED] > 0 and not row.served and row.sasl_mechanism is None
+
+
 @summed
 class Resets(Evidence):
     """Connections that were reset; those of them with outstanding requests, and these requests."""
@@ -200,18 +206,20 @@ class BrokerResets(ConnectionRule):
         )
 
 
-def _range(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+def span_of(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """The smallest and largest of two ranges."""
     return min(one[0], other[0]), max(one[1], other[1])
 
 
 @summed
 class Closes(Evidence):
     """Connections closed right after a request, the APIs of those requests, and the smallest and largest of
-    their sizes.
+    their sizes; those of them closed at Metadata with nothing answered before but ApiVersions.
     """
 
     requests: Distinct = merged(Distinct)
-    sizes: tuple[int, int] = joined(_range, lambda: (NEVER_NS, 0))
+    sizes: tuple[int, int] = joined(span_of, lambda: (NEVER_NS, 0))
+    greeted: int = total()
 
 
 @summed
@@ -237,6 +245,8 @@ class BrokerCloses(ConnectionRule):
         """Count the connection if the broker closed it right after a request."""
         if not is_kafka(row) or row.ending != f"{BROKER} FIN" or row.bare_tokens:  # those are sasl-failures
             return
+        if row.malformed:  # the client's fault
+            return
         assert row.tcp is not None
         api, within_ns = row.outstanding_api, _RIGHT_AFTER_NS
         if not row.outstanding_calls:
@@ -244,14 +254,17 @@ class BrokerCloses(ConnectionRule):
         if api is not None and row.idle_ns is not None and row.idle_ns <= within_ns:
             kept = self.count(row, row.end and row.end.time_ns)
             kept.requests.add(api)
-            kept.sizes = _range(kept.sizes, (row.outstanding_bytes, row.outstanding_bytes))
+            kept.greeted += is_greeted(row) and api.startswith("Metadata ")
+            kept.sizes = span_of(kept.sizes, (row.outstanding_bytes, row.outstanding_bytes))
 
     def _message(self, _: Scope, each: Closes) -> str:
         smallest, largest = each.sizes
         size = f" of {smallest:,} bytes" if smallest >= _LARGE_REQUEST else ""
         size += " or more" if size and largest > smallest else ""
         requests = ", ".join(each.requests.first(_ERROR_AT))
-        return f"{many(each.count, 'connection')} closed right after {requests}{size}"
+        login = "; ApiVersions was answered: the listener probably expects a login (SASL)"
+        login = login if each.greeted == each.count else ""
+        return f"{many(each.count, 'connection')} closed right after {requests}{size}{login}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -277,8 +290,9 @@ class Attempts(Bursts):
 
     @property
     def result(self) -> str:
-        """Whether other attempts of the clients succeeded, if that is the same for all."""
-        return "; " + next(iter(self.reached)) if len(self.reached) == 1 else ""
+        """Whether other attempts of the clients succeeded, if that is known and the same for all."""
+        results = [*self.reached]
+        return f"; {results[0]}" if len(results) == 1 and results != [_UNKNOWN] else ""
 
     @property
     def failures(self) -> str:
@@ -366,17 +380,19 @@ class Unreachable(ConnectionRule):
     def settled(self, ip: str, broker: Endpoint, attempts: Attempts) -> Attempts:
         """The attempts, with whether others of the client succeeded."""
         attempts, opened = combined([attempts]), self.opened.get((ip, broker))
-        if opened is None:
-            attempts.reached = Counter([_NONE])
+        if opened is None:  # or the table was full
+            attempts.reached = Counter([_NONE if self.opened.other is None else _UNKNOWN])
         else:
             attempts.reached = Counter([_LATER if opened.last_ns > attempts.last_ns else _EARLIER])
         return attempts
 
     def _level(self, each: Any) -> str:
-        return ERROR if each.count >= _ERROR_AT and not each.reached[_LATER] else WARNING
+        never_later = not (each.reached[_LATER] or each.reached[_UNKNOWN])
+        return ERROR if each.count >= _ERROR_AT and never_later else WARNING
 
 
 _NONE, _LATER, _EARLIER = "no attempt succeeded", "later ones succeeded", "earlier ones succeeded"
+_UNKNOWN = ""
 
 
 @summed
@@ -504,6 +520,26 @@ class Unreached(Evidence):
     how: Distinct = merged(Distinct)
 
 
+_GOT = 3
+_ADVERTISES = "advertises the"
+
+
+@summed
+class Looker(Summed):
+    """What a client at an address does: exchanges that do more than look for brokers; those that filters
+    hide; whether it is on the machine of a broker.
+    """
+
+    others: int = total()
+    hidden: int = total()
+    is_beside: bool = largest(start=False)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it does nothing but look for brokers that are elsewhere."""
+        return not (self.others or self.hidden or self.is_beside)
+
+
 @summed
 class AdvertisedUnreachable(Unreachable):
     """Clients use their first connection to learn the addresses that brokers advertise. A client that cannot
@@ -517,7 +553,8 @@ class AdvertisedUnreachable(Unreachable):
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
         "exist, or it is a loopback, unspecified or link-local address (localhost, 0.0.0.0) and the client, "
-        "which is elsewhere, does nothing but look for brokers. A warning if the capture has no DNS response "
+        f"which is not on the broker's machine, got it in {_GOT} responses and does nothing but look for "
+        "brokers; not if filters hide some of its exchanges. A warning if the capture has no DNS response "
         f"for the host name and, within {_ATTEMPT_NS // SECOND_NS} s of the response that advertised it, a "
         "connection attempt to that port failed, at an address not known to be a broker's."
     )
@@ -528,19 +565,21 @@ class AdvertisedUnreachable(Unreachable):
 
     advertised: Bounded[tuple[str, int, str], Advertised] = merged()
     names: ResolvedNames = merged()
-    working: Listeners = merged()
+    lookers: Bounded[str, Looker] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Unreachable.__init__(self, limits)
-        self.working = Listeners(limits)  # addresses of clients that do more than that, with port 0
+        self.lookers = Bounded(limits.summary_rows, Looker)
         self.advertised = Bounded(limits.summary_rows, Advertised)
         self.names = ResolvedNames(limits)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note the addresses of brokers and clients, and of clients that do more than look for brokers."""
+        """Note the addresses of brokers and clients, and what clients do."""
         Unreachable.feed_aggregate(self, aggregate)
+        looker = self.lookers[aggregate.connection.client.ip]
+        looker.hidden -= aggregate.exchanges
         if aggregate.keys.api not in _LOOKING:
-            self.working.add(Endpoint(aggregate.connection.client.ip, 0))
+            looker.others += aggregate.exchanges
 
     def feed(self, facts: Facts) -> None:
         """Note what is advertised to which client."""
@@ -552,11 +591,15 @@ class AdvertisedUnreachable(Unreachable):
                 self.advertised[key].take(exchange.response_frame.end_ns, facts.id)
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if it did not open."""
+        """Count the connection if it did not open; note what its client does."""
         if row.opening in UNOPENED:
             self.attempt(row)
         elif row.opening == OPENED:
             self.known.add(row.broker)
+        if row.exchanges:
+            looker = self.lookers[row.client.ip]
+            looker.hidden += row.exchanges
+            looker.is_beside = looker.is_beside or row.client.ip == row.broker.ip
 
     def resolved(self, response: Resolved) -> None:
         """Note the addresses of a name."""
@@ -570,8 +613,9 @@ class AdvertisedUnreachable(Unreachable):
             named.setdefault((ip, port), []).append((host, each))
             if by_host.get(_normalized(host)) == set():
                 yield self._part(ip, f"{host}:{port}", "DNS has no such name (NXDOMAIN)", each)
-            if _leads_astray(host, ip) and Endpoint(ip, 0) not in self.working:
-                yield self._part(ip, f"{host}:{port}", "no address of another machine", each)
+            looker = self.lookers.get(ip)
+            if looker is not None and looker.is_stuck and each.count >= _GOT and (what := _astray(host, ip)):
+                yield self._part(ip, f"{host}:{port}", what, each)
         for ip, broker, attempts in self.tried(known=False):
             for host, reported in named.get((ip, broker.port), ()):
                 name = f"{host}:{broker.port}"
@@ -580,7 +624,7 @@ class AdvertisedUnreachable(Unreachable):
                     yield self._part(ip, str(broker), "", attempts)
                 elif addresses and broker.ip in addresses:
                     yield self._part(ip, name, f"{broker.ip} according to DNS", attempts)
-                elif addresses is None and not _is_address(host) and reported.soon_before(attempts):
+                elif addresses is None and not is_address(host) and reported.soon_before(attempts):
                     yield self._part(ip, name, f"probably at {broker.ip}", attempts, WARNING)
 
     def _part(
@@ -598,7 +642,8 @@ class AdvertisedUnreachable(Unreachable):
         texts = each.how.first(_ERROR_AT)
         if each.attempts.count:
             texts.append(f"{each.attempts.failures}, none succeeded")
-        return "; ".join(["advertised in Metadata", *texts])
+        says_so = texts and texts[0].startswith(_ADVERTISES)
+        return "; ".join(texts if says_so else ["advertised in Metadata", *texts])
 
     def _level(self, _: Evidence) -> str:
         return ERROR
@@ -608,21 +653,31 @@ def _normalized(host: str) -> str:
     return host.rstrip(".").lower()
 
 
-def _leads_astray(host: str, client: str) -> bool:
-    """Whether an advertised address means the client's own machine, or none: loopback, unspecified or
-    link-local, for a client that is not on loopback itself.
+def _astray(host: str, client: str) -> str:
+    """What an advertised address means that leads a client to its own machine, or nowhere: loopback,
+    unspecified or link-local, for a client that is not on loopback itself. Empty: it does not.
     """
+    address, own = _address("127.0.0.1" if _normalized(host) == "localhost" else host), _address(client)
+    if address is None or own is None or own.is_loopback:
+        return ""
+    if address.is_loopback or address.is_unspecified:
+        kind = "loopback" if address.is_loopback else "unspecified"
+        return f"{_ADVERTISES} {kind} address {host}: clients elsewhere connect to themselves"
+    is_far = address.is_link_local and not own.is_link_local
+    return f"{_ADVERTISES} link-local address {host}: clients elsewhere cannot reach it" if is_far else ""
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """An address, as IPv4 if it is a mapped one (RFC 4291, 2.5.5.2)."""
     try:
-        address, own = ip_address(host), ip_address(client)
+        address = ip_address(host)
     except ValueError:
-        return host == "localhost" and not client.startswith(("127.", "::1"))
-    astray = (
-        address.is_loopback or address.is_unspecified or (address.is_link_local and not own.is_link_local)
-    )
-    return astray and not own.is_loopback
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is named by its address."""
     try:
         ip_address(host)
     except ValueError:
@@ -715,15 +770,12 @@ class TlsPortMismatch(ConnectionRule):
 def is_rejected_hello(row: ConnectionLogRow) -> bool:
     """Whether the client started TLS, and the broker ended the connection without sending a byte."""
     return (
-        row.protocol == _TLS
+        row.protocol == TLS
         and row.tcp is not None
         and row.ended_by == BROKER
         and bool(row.tcp.segments(row.client_side))
         and not row.tcp.segments(1 - row.client_side)
     )
-
-
-_TLS = "TLS"
 
 
 @summed
@@ -825,9 +877,12 @@ _SHARE = 0.8
 
 @summed
 class Loops(Minutes):
-    """Connections on which no request was served, and how they ended; and the number of all connections."""
+    """Connections on which no request was served, and how they ended; the number of all connections; those of
+    the former on which ApiVersions was answered.
+    """
 
     all: int = total()
+    greeted: int = total()
     ends_by: Distinct = merged(Distinct)
 
 
@@ -858,14 +913,16 @@ class ReconnectLoop(ConnectionRule):
             is_served = row.served or row.kinds[ORPHAN]  # what an orphan responds to is not known
             if not is_served and (row.outstanding or row.ended_by == BROKER or row.kinds[UNANSWERED]):
                 kept.note(row)
+                kept.greeted += is_greeted(row)
                 kept.ends_by.add(row.ending)
 
     def _reports(self, each: Loops) -> bool:
         return each.busiest >= _LOOP and each.count >= _SHARE * each.all
 
     def _message(self, _: Scope, each: Loops) -> str:
+        nothing = "nothing answered but ApiVersions" if each.greeted == each.count else "no request answered"
         return (
-            f"{each.count:,} of {many(each.all, 'connection')} had no request answered, {each.peak}; ended "
+            f"{each.count:,} of {many(each.all, 'connection')} had {nothing}, {each.peak}; ended "
             f"by {', '.join(each.ends_by.first(_ERROR_AT))}"
         )
 

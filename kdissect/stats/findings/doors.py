@@ -15,13 +15,20 @@ from kdissect.exchanges.nodes import nodes
 from kdissect.net.analysis import UNOPENED
 from kdissect.phrases import listed, many
 from kdissect.stats.connection_log import BROKER
-from kdissect.stats.findings.connections import Attempts, ConnectionRule, Unreachable, is_rejected_hello
-from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule
+from kdissect.stats.findings.connections import (
+    TLS,
+    Attempts,
+    ConnectionRule,
+    Unreachable,
+    is_address,
+    is_rejected_hello,
+)
+from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule, combined
 from kdissect.stats.quantiles import Distinct
-from kdissect.stats.sums import merged, summed, total
+from kdissect.stats.sums import largest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
@@ -30,11 +37,14 @@ if TYPE_CHECKING:
     from kdissect.stats.load import Aggregate
 
 _RETRIES = 3
+_PORTS, _NODES = 5, 3  # named in messages
 _USUAL_PORTS = range(9092, 9100)
 
 
-def _option(port: str) -> str:
-    return f"-d tcp.port=={port.rpartition(':')[2]},kafka"
+def _if_kafka(brokers: Sequence[str]) -> str:
+    """How to name the ports of these endpoints, if they are Kafka's."""
+    ports = sorted({int(broker.rpartition(":")[2]) for broker in brokers})[:_PORTS]
+    return "if it is Kafka's: " + " ".join(f"-d tcp.port=={port},kafka" for port in ports)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -82,7 +92,7 @@ class WrongPort(Unreachable):
                 yield self.part((ip, end), each, WARNING if near or not places else NOTE)
 
     def _message(self, scope: Scope, each: Attempts) -> str:
-        return f"{each.failures}, none succeeded; if it is Kafka's: {_option(scope[BROKER][0])}"
+        return f"{each.failures}, none succeeded; {_if_kafka(scope[BROKER])}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ class HellosRejected(ConnectionRule):
             self.kept[row.client.ip, row.broker].note(row)
             if row.is_listener:
                 self.listeners.add(row.broker)
-        elif row.tcp is not None and row.tcp.segments(1 - row.client_side):
+        elif _is_answered(row):
             self.answering.add(row.broker)
 
     def findings(self) -> Iterator[RulePart]:
@@ -154,22 +164,34 @@ class HellosRejected(ConnectionRule):
             if answering.issuperset(scope[BROKER])
             else "the port seems to expect plaintext"
         )
-        return f"{many(each.count, 'TLS handshake')} ended without an answer; {some}"
+        handshakes = many(each.count, "TLS handshake")
+        return f"{handshakes} ended by the server without an answer; {some}; {_if_kafka(scope[BROKER])}"
+
+
+def _is_answered(row: ConnectionLogRow) -> bool:
+    """Whether the client started TLS, and the far end sent something."""
+    return row.protocol == TLS and row.tcp is not None and row.tcp.segments(1 - row.client_side) > 0
 
 
 # ------------------------------------------------------------------------------------------------------------
 # Other protocols on a Kafka listener.
 # ------------------------------------------------------------------------------------------------------------
 
-_STRANGE = {"HTTP": 1195725856, "HTTP/2": 1347569952, "SSH": 1397966893, "AMQP": 1095586128}
-"""What a broker takes for the size of a request: ``GET `` and so on."""
+_STRANGE = {
+    "HTTP": "1195725856 for GET",
+    "HTTP/2": "1347569952",
+    "SSH": "1397966893",
+    "AMQP": "1095586128",
+}
+"""What a broker takes for the size of a request: the first four bytes. Those of HTTP are the method."""
 
 
 @summed
 class Strangers(Evidence):
-    """Connections with another protocol than Kafka's, by its name."""
+    """Connections with another protocol than Kafka's, by its name; whether the listener uses TLS."""
 
     protocols: Distinct = merged(Distinct)
+    is_tls: bool = largest(start=False)
 
 
 @summed
@@ -193,17 +215,21 @@ class WrongProtocol(ConnectionRule):
     counts = Strangers
 
     brokers: Listeners = merged()
+    encrypted: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
         self.brokers = Listeners(limits)
+        self.encrypted = Listeners(limits)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note where brokers respond."""
         self.brokers.add(aggregate.connection.broker)
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if it is not Kafka's."""
+        """Count the connection if it is not Kafka's; note where TLS is answered."""
+        if row.tls.version is not None or _is_answered(row):
+            self.encrypted.add(row.broker)
         if row.tcp is not None and row.from_start and row.protocol in _STRANGE:
             kept = self.kept[row.client.ip, row.broker]
             kept.note(row)
@@ -213,18 +239,17 @@ class WrongProtocol(ConnectionRule):
         """What talks to brokers."""
         for (ip, end), each in self.kept.items():
             if end in self.brokers:
-                yield self.part((ip, str(end)), each)
+                evidence = combined([each])
+                evidence.is_tls = end in self.encrypted
+                yield self.part((ip, str(end)), evidence)
 
     def _level(self, _: Evidence) -> str:
         return WARNING
 
     def _message(self, _: Scope, each: Strangers) -> str:
         names = each.protocols.first(len(_STRANGE))
-        sizes = ", ".join(str(_STRANGE[name]) for name in names)
-        return (
-            f"{many(each.count, 'connection')} with {' and '.join(names)}; a broker logs Invalid receive "
-            f"(size = {sizes})"
-        )
+        logged = f"; a broker logs Invalid receive (size = {', '.join(_STRANGE[name] for name in names)})"
+        return f"{many(each.count, 'connection')} with {' and '.join(names)}{'' if each.is_tls else logged}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -232,14 +257,24 @@ class WrongProtocol(ConnectionRule):
 # ------------------------------------------------------------------------------------------------------------
 
 
+_MISLED_SHARE = 0.1
+_ROUTED = frozenset({"Produce", "Fetch"})
+
+
 @summed
 class Shared(Evidence):
-    """Responses that name several brokers at one address, their IDs, and requests that reached the wrong
-    one.
+    """Responses that name several brokers at one address, and their IDs; Produce and Fetch requests to a
+    broker, and those of them that reached the wrong one.
     """
 
     node_ids: Distinct = merged(Distinct)
+    requests: int = total()
     misled: int = total()
+
+    @property
+    def is_misleading(self) -> bool:
+        """Whether more requests reached the wrong broker than when leaders move now and then."""
+        return self.misled >= max(_RETRIES, _MISLED_SHARE * self.requests)
 
 
 @summed
@@ -254,19 +289,21 @@ class SharedAddress(Rule):
     failed = "misled"
     title = "Several brokers advertise the same address."
     when = (
-        "Any response that names two node IDs with the same host and port. A note until a broker there "
-        "responds that it does not lead a partition: a proxy can forward each request to the right broker."
+        "Any response that names two node IDs with the same host and port. A note as long as a broker there "
+        f"does not respond to {_RETRIES} Produce and Fetch requests, and {_MISLED_SHARE:.0%} of them, that "
+        "it does not lead the partition: a proxy can forward each request to the right broker. If a host "
+        "name is advertised, all brokers with that port count."
     )
     advice = (
         "Give each broker another address or port in advertised.listeners, also behind a proxy or "
         "load balancer."
     )
-    apis = frozenset({"Metadata", "DescribeCluster", "Produce", "Fetch"})
+    apis = _ROUTED | {"Metadata", "DescribeCluster"}
     counts = Shared
 
     def feed(self, facts: Facts) -> None:
         """Note brokers with the same address, and requests that reached the wrong one."""
-        if facts.api in ("Produce", "Fetch"):
+        if facts.api in _ROUTED:
             if "NOT_LEADER_OR_FOLLOWER" in facts.serious and not facts.replica:
                 self.kept[facts.broker].misled += 1
             return
@@ -281,11 +318,28 @@ class SharedAddress(Rule):
                 for number in numbers:
                     kept.node_ids.add(str(number))
 
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Count the requests to each broker."""
+        if aggregate.keys.api in _ROUTED:
+            self.kept[aggregate.broker].requests += aggregate.exchanges
+
+    def findings(self) -> Iterator[RulePart]:
+        """Addresses that several brokers share, each with the requests that went there."""
+        for end, each in self.kept.items():
+            if each.count:
+                evidence = combined([each])
+                host, _, port = end.rpartition(":")
+                if not is_address(host.strip("[]")):
+                    there = [other for key, other in self.kept.items() if key.rpartition(":")[2] == port]
+                    evidence.requests = sum(other.requests for other in there)
+                    evidence.misled = sum(other.misled for other in there)
+                yield self.part(end, evidence)
+
     def _level(self, each: Shared) -> str:
-        return WARNING if each.misled else NOTE
+        return WARNING if each.is_misleading else NOTE
 
     def _message(self, _: Scope, each: Shared) -> str:
-        ids = listed(each.node_ids.first(_RETRIES))
+        ids = listed(each.node_ids.first(_NODES))
         misled = (
             f"; {many(each.misled, 'request')} reached a broker that does not lead" if each.misled else ""
         )

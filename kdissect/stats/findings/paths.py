@@ -15,7 +15,7 @@ from kdissect.net.analysis import OPENED, SILENCE_NS, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many, span
 from kdissect.stats.connection_log import BROKER, CLIENT
-from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, tcp_key
+from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
 from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Segments that never arrive, by size -> a path with a smaller MTU than its ends believe.
 # ------------------------------------------------------------------------------------------------------------
 
+_FATAL_NS = 20 * SECOND_NS  # no NAT, firewall or load balancer forgets a connection sooner
 _COPIES = 3
 _LARGE = 500  # bytes: what is lost below that is lost for another reason
 _STUCK_NS = 3 * SECOND_NS  # by then TCP has retransmitted four times
@@ -63,8 +64,9 @@ class MtuBlackHole(Rule):
     when = (
         f"A segment of {_LARGE} bytes or more is not acknowledged within {_STUCK_NS // SECOND_NS} s, after "
         f"{_COPIES} retransmissions or, if the capture is behind the loss, while later ones arrive; all "
-        "segments of that client and broker that arrive are smaller, and some do meanwhile. One connection "
-        "is enough. Not found if the path carried larger segments earlier in the capture."
+        "segments of that client and broker that arrive are smaller, some of the same connection before and "
+        "some meanwhile. One connection is enough. Not found if the path carried larger segments earlier in "
+        f"the capture, or the connection had been silent for {_FATAL_NS // SECOND_NS} s before."
     )
     advice = (
         "Find the largest packet that passes with ping -M do -s SIZE; lower the MTU of the interfaces, or "
@@ -77,14 +79,19 @@ class MtuBlackHole(Rule):
         tcp = row.tcp
         if tcp is None or not is_kafka(row) or tcp.opening in UNOPENED:
             return
+        silence, is_counted = tcp.fatal_silence, False
+        if silence is not None and silence.length_ns >= _FATAL_NS:  # forgotten on the way, see below
+            return
         for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
             kept = self.kept[*tcp_key(row), end]
             size, passed = _stuck_size(tcp, side, row)
             kept.passed = max(kept.passed, passed)
-            until_ns = max(row.closed_ns or 0, tcp.latest_ns)
+            until_ns = max(tcp.latest_ns, 0 if row.end is not None else row.closed_ns or 0)
             if tcp.segments(1 - side):
                 kept.alive_ns = max(kept.alive_ns, tcp.sent_ns(1 - side))
-            if size > passed and size >= _LARGE and until_ns - tcp.sent_ns(side) >= _STUCK_NS:
+            is_large = size >= _LARGE and size > passed > 0 and tcp.unacknowledged(side) >= size
+            if is_large and not is_counted and until_ns - tcp.sent_ns(side) >= _STUCK_NS:
+                is_counted = True
                 kept.note(row, tcp.sent_ns(side))
                 kept.last_ns = max(kept.last_ns, until_ns)
                 kept.smallest = min(kept.smallest, size)
@@ -122,8 +129,6 @@ def _stuck_size(tcp: TcpAnalysis, side: int, row: ConnectionLogRow) -> tuple[int
 # Silence, then a segment that gets no answer -> something on the path forgets connections.
 # ------------------------------------------------------------------------------------------------------------
 
-_FATAL_NS = 20 * SECOND_NS  # no NAT, firewall or load balancer forgets sooner
-
 
 @summed
 class Silences(Evidence):
@@ -153,7 +158,8 @@ class IdleDropped(Rule):
     when = (
         f"Nothing was sent for {_FATAL_NS // SECOND_NS} s or more, and the next segment was retransmitted "
         f"{_COPIES} times without any answer, or answered with an RST; later a new connection between the "
-        "same ends opened. A connection that an end closes (connections.max.idle.ms) does not count."
+        "same ends opened, and no connection between them survived a silence as long. One that an end closes "
+        "(connections.max.idle.ms) does not count."
     )
     advice = (
         "Set connections.max.idle.ms of the client below the shortest silence that was fatal, or raise the "
@@ -184,7 +190,8 @@ class IdleDropped(Rule):
             kept.requests += row.outstanding
 
     def _reports(self, each: Silences) -> bool:
-        return each.count > 0 and each.opened_ns > each.first_ns
+        is_limit = each.survived_ns < each.shortest_ns
+        return each.count > 0 and is_limit and each.opened_ns > each.first_ns
 
     def _message(self, _: Scope, each: Silences) -> str:
         how = "reset" if each.reset == each.count else "dead"
@@ -208,31 +215,29 @@ _APART = 0.05
 _MIN_CUT_NS = SECOND_NS
 
 
-def _span_of(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return min(one[0], other[0]), max(one[1], other[1])
-
-
 @summed
 class Cuts(Evidence):
     """Connections that ended inside a long poll, and the shortest and longest silence before that."""
 
-    silence_ns: tuple[int, int] = joined(_span_of, lambda: (NEVER_NS, 0))
+    silence_ns: tuple[int, int] = joined(span_of, lambda: (NEVER_NS, 0))
 
 
 @summed
 class LongPollsCut(Rule):
-    """A broker holds a Fetch until there are records. A proxy takes that for a dead connection."""
+    """A broker holds a Fetch until there are records, and JoinGroup until all members have joined. A proxy
+    takes that for a dead connection.
+    """
 
     name = "long-polls-cut"
     severity = WARNING
     of: ClassVar[tuple[str, ...]] = TCP_ENDS
     cut = "count"
-    title = "Connections end while a request waits for records, always after the same time."
+    title = "Connections end while the broker holds a request, always after the same time."
     when = (
         f"{_CUTS} connections of a client and broker were ended from the broker's side while a request that "
         "brokers hold (a long poll, JoinGroup, SyncGroup) was outstanding, all after the same time "
         f"without traffic (within {_APART:.0%} and {AT_ONCE_NS // MILLISECOND_NS} ms; "
-        f"{_MIN_CUT_NS // SECOND_NS} s or more)."
+        f"{_MIN_CUT_NS // SECOND_NS} s or more), and not all within that time: then the broker stopped."
     )
     advice = (
         "Look for a proxy, load balancer or service mesh with an idle timeout of that length; raise it above "
@@ -247,14 +252,16 @@ class LongPollsCut(Rule):
         if row.end is not None and row.idle_ns is not None and row.idle_ns >= _MIN_CUT_NS:
             kept = self.kept[tcp_key(row)]
             kept.note(row, row.end.time_ns)
-            kept.silence_ns = _span_of(kept.silence_ns, (row.idle_ns, row.idle_ns))
+            kept.silence_ns = span_of(kept.silence_ns, (row.idle_ns, row.idle_ns))
 
     def _reports(self, each: Cuts) -> bool:
         shortest_ns, longest_ns = each.silence_ns
-        return each.count >= _CUTS and longest_ns - shortest_ns <= AT_ONCE_NS + _APART * shortest_ns
+        if each.count < _CUTS or each.length_ns < shortest_ns:
+            return False
+        return longest_ns - shortest_ns <= AT_ONCE_NS + _APART * shortest_ns
 
     def _message(self, _: Scope, each: Cuts) -> str:
         return (
-            f"{many(each.count, 'connection')} ended while a request waited for records, each "
+            f"{many(each.count, 'connection')} ended while the broker held a request, each "
             f"{duration(each.silence_ns[0])} after the last byte"
         )

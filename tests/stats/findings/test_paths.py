@@ -6,7 +6,7 @@ import pytest
 
 from tests.frames import FETCH, HEARTBEAT, heartbeat_answers, heartbeats, request
 from tests.segments import ACK, FIN, PSH, RST, Talk
-from tests.stats.findings.test_troubles import findings, rules, served, talk
+from tests.stats.findings.test_troubles import findings, refused, rules, served, talk
 
 SMALL = heartbeats(1)[0]
 FIRST = 1001  # sequence number of the first byte of a client
@@ -114,7 +114,7 @@ def polling(place: int, silence_s: float, *, side: int = 1) -> Talk:
 def test_long_polls_that_end_after_the_same_time() -> None:
     row, *_ = findings(*(polling(place, 10) for place in range(3)))
     assert (row.rule, row.severity, row.count) == ("long-polls-cut", "warning", 3)
-    assert row.message.startswith("3 connections ended while a request waited for records, each 10.0")
+    assert row.message.startswith("3 connections ended while the broker held a request, each 10.0")
 
 
 @pytest.mark.parametrize(
@@ -128,3 +128,49 @@ def test_long_polls_that_end_after_the_same_time() -> None:
 )
 def test_long_polls_that_end_for_another_reason(talks: list[Talk]) -> None:
     assert "long-polls-cut" not in rules(*talks)
+
+
+def test_a_longer_silence_that_was_survived_shows_that_none_is_fatal() -> None:
+    one = talk(2).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    one.waits(600).client_sends(heartbeats(1, first=2)[0]).broker_sends(heartbeat_answers(1, first=2)[0])
+    assert "idle-connection-dropped" not in rules(after_silence(30), one, served(1, at_s=630))
+
+
+def test_a_forgotten_connection_is_no_black_hole() -> None:
+    one = talk().handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    one.waits(300).put(0, PSH | ACK, LARGE[:1448])
+    for _ in range(4):
+        one.waits(1).put(0, PSH | ACK, LARGE[:1448], sequence=FIRST + len(SMALL))
+    names = rules(one, served(1, at_s=330))
+    assert "idle-connection-dropped" in names
+    assert "mtu-black-hole" not in names
+
+
+def test_a_broker_that_crashed_during_a_large_request_is_unreachable() -> None:
+    rows = findings(stuck(), *(refused(20 + place, 18 + place) for place in range(3)), served(30, at_s=25))
+    explained = {row.rule: row.explained_by for row in rows}
+    assert explained["broker-unreachable"] is None
+    assert explained["mtu-black-hole"] == "broker-unreachable"
+
+
+def test_a_hole_is_that_of_the_side_that_sent_it() -> None:
+    one = talk().handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+    again = heartbeat_answers(1, first=2)[0]
+    one.client_sends(heartbeats(1, first=2)[0]).broker_sends(again).client_skips(1448)
+    one.put(0, PSH | ACK, LARGE[1448:1548], acknowledgment=one._next[1] - len(again))
+    received = FIRST + 2 * len(SMALL)
+    for _ in range(6):
+        one.put(1, ACK, acknowledgment=received).waits(2)
+    one.reset(0)
+    rows = [row for row in findings(one, served(1, at_s=20)) if row.rule == "mtu-black-hole"]
+    assert [row.message.partition(" never")[0] for row in rows] == ["1,448-byte segments of requests"]
+    assert [row.count for row in rows] == [1]
+
+
+def test_a_broker_that_stops_ends_all_polls_at_once() -> None:
+    def held(place: int) -> Talk:
+        one = talk(place).handshake().client_sends(SMALL).broker_sends(heartbeat_answers(1)[0]).client_acks()
+        fetch = request(FETCH, 7, {"replica_id": -1, "max_wait_ms": 30_000}, correlation_id=2)
+        return one.client_sends(fetch).broker_acks().waits(3).put(1, FIN | ACK)
+
+    assert "long-polls-cut" not in rules(*(held(place) for place in range(3)))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kdissect.limits import DEFAULT
 from kdissect.stats.findings.brokers import Sasl
 from tests.findings import findings_of
 from tests.producers import facts_of
@@ -32,3 +33,18 @@ def test_a_mechanism_that_the_broker_does_not_have() -> None:
 
 def test_logins_that_work() -> None:
     assert findings_of(Sasl, [login(number, 0) for number in range(12)]) == []
+
+
+def test_mechanisms_of_many_responses_take_bounded_room() -> None:
+    def refused(number: int, mechanisms: list[str] | None) -> Facts:
+        answer = {"error_code": 33, "mechanisms": mechanisms}
+        return facts_of("SaslHandshake", 1, number, {"mechanism": "GSSAPI"}, answer)
+
+    (row,) = findings_of(Sasl, [refused(1, None)])
+    assert row.message == "login with GSSAPI failed once: UNSUPPORTED_SASL_MECHANISM"
+    many = Sasl(DEFAULT)
+    for number in range(1, 50):
+        many.feed(refused(number, [f"{number}-{'A' * 3000}"]))
+    (each,) = many.kept.values()
+    assert len(each.offered) == 10
+    assert all(len(name) < 1100 for name in each.offered)

@@ -12,10 +12,11 @@ import pytest
 import scapy.all as s
 
 from kdissect.limits import DEFAULT, SECOND_NS
+from kdissect.model import Endpoint
 from kdissect.net.dns import Resolved
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
-from kdissect.stats.findings.connections import ResolvedNames
+from kdissect.stats.findings.connections import Attempts, ConnectionRefused, ResolvedNames
 from kdissect.stats.findings.rules import RULES
 from kdissect.stats.summarizer import Summarizer
 from tests.frames import (
@@ -52,7 +53,7 @@ def findings(*talks: Talk, forced: int | None = None, more: tuple[Packet, ...] =
     options = Options(kafka_ports=frozenset({forced} if forced else ()))
     everything = summarized(packets, options)
     merged = Summarizer(DEFAULT, parts=_PARTS)
-    for ends in {tuple(sorted(talk.ends)) for talk in talks}:
+    for ends in sorted({tuple(sorted(talk.ends)) for talk in talks}):
         own = chain(more, *(talk.packets for talk in talks if tuple(sorted(talk.ends)) == ends))
         merged.merge(summarized(sorted(own, key=attrgetter("time_ns")), options))
     rows: list[FindingRow] = everything.parts["findings"].rows()
@@ -724,3 +725,44 @@ def test_bytes_that_the_receiver_still_waits_for_were_lost_on_the_network() -> N
         assert tuple(dissection.counts.get(name, 0) for name in names) == counts
         assert ("undelivered" in kinds) != is_acknowledged
     assert "network-loss" not in rules(holed(acknowledged=True))
+
+
+def test_a_full_table_does_not_say_that_no_attempt_succeeded() -> None:
+    limits = replace(DEFAULT, summary_rows=1)
+    rule = ConnectionRefused(limits)
+    end, attempts = Endpoint(*BROKER), Attempts()
+    for number in range(3):
+        attempts.take(number, "c")
+    for ip in ("10.0.0.1", "10.0.0.2"):
+        rule.opened[ip, end].take(10, "c")
+    settled = rule.settled("10.0.0.2", end, attempts)
+    assert (rule._level(settled), settled.result) == ("warning", "")
+    settled = ConnectionRefused(DEFAULT).settled("10.0.0.2", end, attempts)
+    assert (rule._level(settled), settled.result) == ("error", "; no attempt succeeded")
+
+
+def greeted(place: int = 0, second: bytes | None = None) -> Talk:
+    """A broker that answers ApiVersions, and closes at the next request."""
+    one = (
+        talk(place, at_s=place / 100).handshake().client_sends(request(API_VERSIONS, 0, {}, correlation_id=1))
+    )
+    one.broker_sends(response(API_VERSIONS, 0, {"error_code": 0, "api_keys": []}, correlation_id=1))
+    one.client_sends(second or request(METADATA, 5, {"topics": []}, correlation_id=2))
+    return one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK)
+
+
+def test_a_listener_that_expects_a_login() -> None:
+    (row,) = findings(greeted())
+    assert row.message == (
+        "1 connection closed right after Metadata v5; ApiVersions was answered: the listener probably "
+        "expects a login (SASL)"
+    )
+    (row,) = findings(greeted(second=heartbeats(1, first=2)[0]))
+    assert row.message == "1 connection closed right after Heartbeat v4"
+    loop = next(row for row in findings(*map(greeted, range(12))) if row.rule == "reconnect-loop")
+    assert loop.message.startswith("12 of 12 connections had nothing answered but ApiVersions")
+
+
+def test_a_malformed_request_is_not_the_fault_of_the_broker() -> None:
+    bare = sized(pack(">hhi", METADATA, 5, 2))  # no client ID
+    assert "broker-closes" not in rules(greeted(second=bare))
