@@ -702,8 +702,12 @@ class KafkaConnection:
             if self._client is not None and not self._seen[self._client]:
                 self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
             out += self._finish(outstanding)
-        self._framings = ()  # each refers to this object
+        self.discard()
         return out
+
+    def discard(self) -> None:
+        """Nothing more comes: be freed without the garbage collector."""
+        self._framings = ()  # each refers to this object
 
     def _end_stream(self, side: int, end: Closed) -> list[Exchange]:
         """End a direction: a message that began becomes a part of an exchange, if it is known which one."""

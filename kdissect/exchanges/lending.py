@@ -464,8 +464,8 @@ class Lending:
             self.waiting_since_ns = self._core.waiting_since_ns
         for state in states:
             if (duplex := state.duplex) is not None:
-                if state.kafka is None and duplex.connection is not None:
-                    self._kafka.pop(duplex.connection, None)
+                if state.kafka is None:
+                    self._discard(duplex)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
@@ -657,8 +657,7 @@ class Lending:
             _decode_produce(exchange)
         duplex = self._connections.resume(ordinal, state.tcp, state.duplex)
         if (state.kafka is None and state.unread is None) or duplex.is_finished:
-            if duplex.connection is not None:
-                self._kafka.pop(duplex.connection, None)
+            self._discard(duplex)
             return duplex
         assert duplex.connection is not None
         if state.duplex is None:
@@ -679,6 +678,11 @@ class Lending:
         self._memory.note(kafka)
         self._note_missing(duplex, state.taken)
         return duplex
+
+    def _discard(self, duplex: Duplex) -> None:
+        """Drop what was read of a connection that has ended in the core, which reports nothing of it."""
+        if duplex.connection is not None and (kafka := self._kafka.pop(duplex.connection, None)) is not None:
+            kafka.discard()
 
     def _note_missing(self, duplex: Duplex, taken: int) -> None:
         """A connection was recalled after so many packets."""
