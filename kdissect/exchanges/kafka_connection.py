@@ -497,6 +497,7 @@ class KafkaConnection:
     __slots__ = (
         "_alert",
         "_answered",
+        "_awaited",
         "_broker_side",
         "_client",
         "_cluster_of",
@@ -549,6 +550,7 @@ class KafkaConnection:
         self._seen = [False, False]
         self._refused = False
         self._is_paused = False  # whether the search has paused, until something looks like a head
+        self._awaited: int | None = None  # side whose beginning alone is still searched
         self._pause_bytes = 0
         self._work = limits.recognition_bytes  # of the searches, after which they pause
         self._framings: tuple[Framing, ...] = tuple(
@@ -597,7 +599,7 @@ class KafkaConnection:
             if self._hellos is not None:
                 self._read_hello(side, item)
             return []
-        if self._is_paused:
+        if self._client is None and (self._is_paused or self._awaited == 1 - side):
             is_gap = isinstance(item, Gap)
             self._search(side).pass_over(
                 item.length if isinstance(item, Gap) else len(item.payload), missing=is_gap
@@ -625,16 +627,16 @@ class KafkaConnection:
         return self._search(0).work + self._search(1).work
 
     def _pause(self) -> None:
-        """Pause the search for Kafka, unless the beginning of the connection still decides."""
+        """Pause the search for Kafka, except in the beginning of the connection while that still decides."""
         initiator = self._connection.initiator
         run = None if initiator is None else self._search(initiator).first_run
-        if run is not None and len(run.data) < _BEGINNING_BYTES:
-            return
+        self._awaited = initiator if run is not None and len(run.data) < _BEGINNING_BYTES else None
         for side in (0, 1):
-            search = self._search(side)
-            search.drop_oldest(search.held)
+            if side != self._awaited:
+                search = self._search(side)
+                search.drop_oldest(search.held)
         self._answered = None
-        self._is_paused = True
+        self._is_paused = self._awaited is None
 
     def _look_at_head(self, side: int, payload: bytes) -> None:
         """Go on with the search if a payload may begin with the head of a message: then not again before as

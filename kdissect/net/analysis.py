@@ -250,11 +250,11 @@ class TcpAnalysis:
 
     @property
     def keepalives(self) -> int:
-        """Keep-alive probes of both sides."""
+        """Keep-alive probes of both sides, and probes of a zero window that look like them."""
         return self._numbers[_KEEPALIVES]
 
     def passed(self, side: int) -> int:
-        """The largest payload of a segment of a side that was acknowledged for certain."""
+        """An upper bound of the largest payload of a segment of a side that was acknowledged."""
         return self._of(side, _PASSED)
 
     def largest(self, side: int) -> int:

@@ -693,6 +693,19 @@ def test_responses_alone_are_recognized_after_a_search_has_paused() -> None:
     assert kinds(exchanges) == [(None, each, "orphan") for each in (1, 2, 3)]
 
 
+def test_only_the_side_that_begins_is_searched_while_its_first_request_is_incomplete() -> None:
+    kafka, (first, second) = recognizing(8_000, CLIENT), heartbeats(2)
+    kafka.feed(CLIENT, data(first[:5]))
+    for _ in range(1000):
+        assert not kafka.feed(BROKER, data(NOISE))
+    assert kafka.held < 1000
+    assert kafka._searched < 20_000
+    kafka.feed(CLIENT, data(first[5:] + second))
+    assert kafka.client == CLIENT
+    answers = [kafka.feed(BROKER, data(each)) for each in heartbeat_answers(2)]
+    assert kinds([each for some in answers for each in some])[-1][-1] == "answered"
+
+
 def test_the_first_request_may_come_byte_by_byte() -> None:
     kafka = recognizing(1000, CLIENT)
     for byte in heartbeats(1)[0]:
