@@ -25,7 +25,7 @@ pub struct Tally {
         Option<String>,
         [Handle; 4],
         bool,
-        (Option<String>, Vec<(String, i64)>),
+        GroupAndPartitions,
     ),
     pub times: (u64, [u64; 2], PythonNoted),
     pub latencies: (
@@ -54,6 +54,8 @@ pub enum TallyDetail {
     Versions(Vec<(i64, i64, i64)>, Stamp),
 }
 
+/// What keeps exchanges apart if asked for: their group, and the topics and partitions in them.
+pub type GroupAndPartitions = (Option<String>, Vec<(String, i64)>);
 /// Group, member, instance, and generation.
 pub type Member = (String, Option<String>, Option<String>, Option<i64>);
 pub type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
