@@ -113,7 +113,7 @@ def test_a_full_table_counts_the_rest_together(capsys: pytest.CaptureFixture[str
     assert result["other"]["records_by"] > 0
     for jobs in ("1", "2"):
         done = run(capsys, "summary", *options, "-j", jobs, CLUSTER)
-        assert "tables are full: further names are counted together; --limits shows" in done.err
+        assert "tables are full: further names are counted together; --limits summary_rows=N" in done.err
 
 
 def test_columns() -> None:
