@@ -760,6 +760,11 @@ class Exchange:
         return cast("str", _from_column("community_id", self))
 
     @property
+    def id(self) -> str:
+        """``connection/number``, as ``read --exchange`` takes it."""
+        return f"{self.connection.id}/{self.number}"
+
+    @property
     def outcome(self) -> str | None:
         """One of ``OUTCOMES``; None: the response may not have been captured."""
         return cast("str | None", _from_column("outcome", self))
@@ -802,7 +807,7 @@ class Exchange:
         api = f"API {self.api_key}" if self.api is None else self.api
         version = "" if self.api_version is None else f" v{self.api_version}"
         result = self.kind if self.latency_us is None else f"{self.latency_us} us"
-        place = f"{self.connection.id}/{self.number}, {self.time or self.time_ns}"
+        place = f"{self.id}, {self.time or self.time_ns}"
         return f"<Exchange {place}: {api}{version} from {self.client_id!r}, {result}>"
 
     def _repr_html_(self) -> str:

@@ -118,7 +118,7 @@ class Comments:
         row = (
             self._capture(frame.interface),
             frame.packet,
-            f"{exchange.connection.id}/{exchange.number}",
+            exchange.id,
             comment(exchange),
         )
         self._database.execute("insert into comments values (?, ?, ?, ?)", row)

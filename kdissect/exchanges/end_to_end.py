@@ -124,7 +124,7 @@ def produce_refs(exchange: Exchange) -> ProduceRefs:
     keys: list[Any] = []
     learned: list[tuple[Any, Any]] = []
     optional: list[NumberedBatch] = []
-    exchange_id = f"{exchange.connection.id}/{exchange.number}"
+    exchange_id = exchange.id
     for each in partition_records(exchange):
         topic = kept(each.topic_id or each.topic)
         if topic is None or each.partition is None or not each.in_log:

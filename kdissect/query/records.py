@@ -142,7 +142,7 @@ class Records:
         if len(self._noted) < self._limits.notices:
             anomalies = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
             exchange = partition.exchange
-            place = f"{partition.place or 'unknown topic'} in {exchange.connection.id}/{exchange.number}"
+            place = f"{partition.place or 'unknown topic'} in {exchange.id}"
             self._noted.append(
                 (
                     (*exchange.order, exchange.connection.id, exchange.number, self.unread),

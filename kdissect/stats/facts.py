@@ -151,7 +151,7 @@ class Facts:
     def id(self) -> str:
         """``connection/number``, as ``read --exchange`` takes it."""
         if self._id is None:
-            self._id = f"{self.exchange.connection.id}/{self.exchange.number}"
+            self._id = self.exchange.id
         return self._id
 
 

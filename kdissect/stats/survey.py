@@ -162,7 +162,7 @@ class Survey(Summed):
         for kind in kinds:
             before = self.anomalies.get(kind)
             if before is None:
-                example = f"{exchange.connection.id}/{exchange.number}"
+                example = exchange.id
                 before = AnomalyCount(0, example, exchange.order)
             self.anomalies[kind] = before._replace(exchanges=before.exchanges + 1)
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):

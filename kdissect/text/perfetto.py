@@ -385,7 +385,7 @@ class PerfettoTrace:
         return lanes
 
     def _notes(self, exchange: Exchange) -> Iterator[tuple[str, str]]:
-        yield "exchange", f"{exchange.connection.id}/{exchange.number}"
+        yield "exchange", exchange.id
         yield "about", printable(about(exchange))
         yield "latency", latency(exchange)
         if errors := content.errors(exchange):

@@ -526,7 +526,7 @@ def _entry(exchange: Exchange) -> Entry:
         text=about(exchange),
         latency=latency(exchange),
         errors=(*content.errors(exchange), *kinds),
-        exchange=f"{exchange.connection.id}/{exchange.number}",
+        exchange=exchange.id,
         records=content.records(exchange) or 0,
         longest_ns=(exchange.latency_us or 0) * 1000,
     )

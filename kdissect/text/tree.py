@@ -122,7 +122,7 @@ class ExchangeTree(Tree["Exchange"]):
         self._opener = opener
 
     def _lines(self, exchange: Exchange) -> Iterator[str]:
-        title = f"{exchange.connection.id}/{exchange.number}  {api(exchange)}  {_outcome(exchange)}"
+        title = f"{exchange.id}  {api(exchange)}  {_outcome(exchange)}"
         yield self._paint(title, BOLD)
         frame = exchange.first_frame
         place = f"packet {frame.packet:,} of {printable(frame.interface.capture)}"
@@ -309,7 +309,7 @@ class RecordTree(Tree["CarriedRecord"]):
         yield self._paint(title, BOLD)
         way = "sent in" if source.produced else "fetched by"
         client = None if exchange.client_id is None else f"client ID {quoted(exchange.client_id)}"
-        where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
+        where = f"{exchange.api} {exchange.id}"
         yield f"{INDENT}{way}: {facts(where, self._times.text(source.time_ns), client)}"
         if (sent_ns := source.produced_ns(record.batch)) is not None:
             yield f"{INDENT}end-to-end latency: {duration(source.time_ns - sent_ns)}"

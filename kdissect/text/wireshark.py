@@ -21,7 +21,7 @@ def comment(exchange: Exchange) -> str:
     """What its line says, without times and addresses, which the packet has."""
     return "  ".join(
         (
-            f"kdissect {exchange.connection.id}/{exchange.number}",
+            f"kdissect {exchange.id}",
             *filter(None, (printable(exchange.client_id or ""), api(exchange), latency(exchange))),
             printable(about(exchange)),
             *content.errors(exchange),
