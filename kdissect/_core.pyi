@@ -9,7 +9,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.introduction``: how Kafka is recognized by a first request is decided in Python only.
 * ``_Callbacks.may_open``: Python remembers the connections that have ended.
 * ``_Callbacks.is_known``: the notation of messages says which APIs and versions there are.
-* ``_Callbacks.refused``: what is not Kafka is decided in Python only; asked once for each direction.
+* ``_Callbacks.refused``: what is not Kafka is decided in Python only; called once for each direction.
 * ``_Callbacks.is_needed``: what a first pass skips depends on the notation of messages.
 * ``_Callbacks.info``: makes the object that the exchanges of a connection share.
 * ``_Callbacks.topic_ids``: where topic IDs are is read with the notation of messages.

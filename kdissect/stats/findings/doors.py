@@ -18,12 +18,12 @@ from kdissect.stats.connection_log import BROKER
 from kdissect.stats.findings.connections import (
     TLS,
     Attempts,
+    ClosedInHandshake,
     ConnectionRule,
     Unreachable,
     is_address,
-    is_rejected_hello,
 )
-from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule, combined
+from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import largest, merged, summed, total
 
@@ -101,15 +101,12 @@ class WrongPort(Unreachable):
 
 
 @summed
-class HellosRejected(ConnectionRule):
+class HellosRejected(ClosedInHandshake):
     """A broker takes a ClientHello on a plaintext listener for a request of 369 MB, and closes the connection
     without a byte. No key log can decrypt that: there is nothing encrypted.
     """
 
     name = "tls-not-answered"
-    severity = WARNING
-    of = ("host", BROKER)
-    cut = "count"
     title = "TLS handshakes are not answered, at a port where no Kafka was seen."
     when = (
         f"{_RETRIES} ClientHellos of an address after which the far end ended the connection without a "
@@ -122,31 +119,17 @@ class HellosRejected(ConnectionRule):
         "security.protocol and port with the broker's listeners. If others succeed, check connection "
         "limits (max.connections.per.ip) and the proxy in front."
     )
-    apis = ADVERTISING
 
-    listeners: Listeners = merged()
     answering: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
-        Rule.__init__(self, limits)
-        self.listeners = Listeners(limits)
+        ClosedInHandshake.__init__(self, limits)
         self.answering = Listeners(limits)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note listeners."""
-        self.listeners.add(aggregate.connection.broker)
-
-    def feed(self, facts: Facts) -> None:
-        """Note listeners that are advertised."""
-        self.listeners.learn(facts.exchange)
-
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if its ClientHello was not answered."""
-        if is_rejected_hello(row):
-            self.kept[row.client.ip, row.broker].note(row)
-            if row.is_listener:
-                self.listeners.add(row.broker)
-        elif _is_answered(row):
+        """Count the connection if its ClientHello was not answered; note where others were."""
+        ClosedInHandshake.connect(self, row)
+        if _is_answered(row):
             self.answering.add(row.broker)
 
     def findings(self) -> Iterator[RulePart]:
