@@ -31,11 +31,8 @@ from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
-from kdissect.query.filters import build
 from kdissect.sinks.sink import Each
-from kdissect.sinks.tallies import Tallies
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
-from kdissect.stats.summarizer import HealthCounts
 from kdissect.stats.survey import Survey
 from kdissect.text.wireshark import comment, finding_text
 
@@ -214,6 +211,10 @@ def write(
 
 def _explain(comments: Comments, query: Query, of: Run) -> None:
     """Add the findings about the whole input; none if Ctrl-C is pressed, which interrupts the run as well."""
+    from kdissect.query.filters import build
+    from kdissect.sinks.tallies import Tallies
+    from kdissect.stats.summarizer import HealthCounts
+
     counts = HealthCounts(query.limits)
     observer = counts.connection_feed(query.limits)
     whole = replace(query, filter=build(where=None), options=replace(query.options, exchanges=frozenset()))

@@ -79,16 +79,13 @@ class _Drawing:
         self._left = _LEFT + (max((len(stamp) for stamp, _ in self._arrows), default=0) + 2) * _CHARACTER
         self._names = names
         self._lanes = {each: self._left + lane * (place + 0.5) for place, each in enumerate(names)}
-        self._right = self._left + lane * len(names)
-        self.width = round(self._right + _TEXT * _CHARACTER)
+        self.width = round(self._left + lane * len(names) + _TEXT * _CHARACTER)
         self.rows = len(self._arrows) + 1
 
     def picture(self, rows: int, **attributes: str) -> Element:
         """An empty picture of so many rows."""
         size = {"width": str(self.width), "height": str(rows * _ROW)}
-        root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **attributes})
-        SubElement(root, "style").text = _CSS
-        return root
+        return Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **attributes})
 
     def add_names(self, to: Element, row: int) -> None:
         """The heading: one row."""
@@ -147,6 +144,7 @@ def svg(rows: Sequence[Entry | Note], verdict: Note, times: Times, title: str, s
     """
     drawing, lines = _Drawing(rows, times, style), _verdict(verdict, times, style)
     root = drawing.picture(len(lines) + 1 + drawing.rows, role="img", **{"class": "story"})
+    SubElement(root, "style").text = _CSS
     SubElement(root, "title").text = printable(title)
     for row, line in enumerate(lines):
         _text(root, _LEFT, row, line, "verdict")
@@ -169,7 +167,7 @@ def html(rows: Sequence[Entry | Note], verdict: Note, times: Times, title: str, 
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{heading}</title>
-<style>{_PAGE_CSS}</style>
+<style>{_CSS}{_PAGE_CSS}</style>
 <h1>{heading}</h1>
 <pre>{lines}</pre>
 {pictures}
