@@ -147,6 +147,7 @@ def _fails(batches: object) -> object:
 
 
 def test_a_store_that_spark_cannot_read() -> None:
+    pytest.importorskip("pyspark")  # the version is that of its Hadoop
     text = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     remedy = r"; --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:\d+\.\d+\.\d+ adds it$"
     assert re.search(remedy, explain(RuntimeError(text)))
