@@ -313,7 +313,7 @@ class Story:
             rows: of ``close``, at least one.
         """
         if self._subject.kind in (GROUP, CLIENT, TRANSACTION):
-            for row in self._unnamed:  # what its clients tried in vain has no name in it
+            for row in self._unnamed:  # failed attempts to connect name no client
                 if row.client.ip in self._hosts:
                     self._counts.connect(row)
         self._counts.settle()

@@ -56,7 +56,7 @@ def test_a_subject_that_does_not_occur(
         ("foreign", "nothing to explain"),  # somebody else's connections
     ],
 )
-def test_what_a_client_tried_in_vain_is_part_of_its_story(
+def test_failed_attempts_of_a_client_are_part_of_its_story(
     name: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = run(capsys, "story", "client:writer", f"samples/troubles/{name}.pcap.gz")

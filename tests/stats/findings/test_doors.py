@@ -144,7 +144,7 @@ def test_brokers_at_one_address_mislead_if_many_requests_reach_the_wrong_one() -
     assert row.severity == "note", "leaders moved once"
 
 
-def test_a_request_that_is_sent_again_counts_too() -> None:
+def test_retries_count_too() -> None:
     """Errors that a client is expected to get at first are expected of it only if it can find the leader."""
     again = [produce(2 + number, error=6) for number in range(4)]
     for each in again[:3]:
