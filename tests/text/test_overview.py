@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from docs import incidents
 from kdissect.phrases import columns_of
 from kdissect.stats.document import ErrorRow
 from kdissect.stats.findings.rules import RULES
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import FindingRow
 
 SAMPLES = Path("samples")
-TROUBLES = sorted((SAMPLES / "troubles").glob("*.pcap.gz"))
-INCIDENTS = sorted(Path("tests/cluster").glob("*.pcap.zst"))
+INCIDENTS = incidents.PAGE.read_text().splitlines()
 STORM = SAMPLES / "kafka-4-storm.pcap.gz"
 
 
@@ -50,20 +50,21 @@ def assert_it_fits(lines: Sequence[str]) -> None:
         assert "…" not in item or re.search(r":\d+\b|\d brokers", item.partition(": ")[2]), item
 
 
-@pytest.mark.parametrize("path", [*captures(), *INCIDENTS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*captures(), *incidents.CLUSTER], ids=lambda path: path.name)
 def test_it_fits_on_a_terminal_and_the_options_are_not_cut(path: Path) -> None:
     lines = first_screen(["summary", str(path)])
     assert_it_fits(lines)
+    assert incidents.row(path, lines) in INCIDENTS, "run docs/incidents.py"
     first = next(number for number, line in enumerate(lines) if line.startswith("details "))
     assert "…" not in "".join(lines[first:])
 
 
-@pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", incidents.TROUBLES, ids=lambda path: path.name)
 def test_the_cause_of_a_trouble_is_named(path: Path) -> None:
     truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
-    forced = [option for port in truth.get("decode_as", ()) for option in ("-d", f"tcp.port=={port},kafka")]
-    lines = first_screen(["summary", *forced, str(path)])
+    lines = first_screen(incidents.command(path))
     assert_it_fits(lines)
+    assert incidents.row(path, lines) in INCIDENTS, "run docs/incidents.py"
     assert lines[0].startswith(("capture     good: ", "capture     No Kafka")), "the capture is not to blame"
     traffic = next(line for line in lines if line.startswith("traffic"))
     verdict = traffic.removeprefix("traffic").split(":")[0].strip()
