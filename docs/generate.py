@@ -200,7 +200,7 @@ connections; `impact` has requests, connections, records and time; `parts` has o
 ## From a symptom to its cause
 
 These are lines of clients' and brokers' logs, and what `summary` shows of samples in the repository in which
-that happened.
+that happened. [All recordings](incidents.md) lists every sample, and what its first screen says.
 """
 
 COOKBOOK = (

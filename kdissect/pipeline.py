@@ -94,6 +94,9 @@ if TYPE_CHECKING:
     from kdissect.tls.decryption import Decryption
     from kdissect.tls.keylog import KeyLog
 
+NO_SERVER_HELLO = "TLS connections without a ServerHello"
+"""A count: the ClientHello was captured, and no answer to it."""
+
 
 class CaptureObserver(Protocol):
     """Called at the end of each connection."""
@@ -769,6 +772,8 @@ class Dissection:
                 self._learning.clusters.add(broker, cluster, is_given=True)
         protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
+        if end.tls is not None and end.tls.version is None:
+            self.counts[NO_SERVER_HELLO] += 1
         if kafka.protocol is None:
             self.counts[f"not recognized on port {connection.server.port}"] += 1
         for anomaly in kafka.unattached:

@@ -27,8 +27,8 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
     """Say what a number, name or line of a log means.
 
     WORD is an error code or name, an API or its key, a column, an anomaly, a finding, a config that findings
-    name, the size of an invalid message, or a line that a broker or client has logged. Each meaning comes
-    with the commands that show it in a capture.
+    name, the size of an invalid message, an outcome or state that kdissect shows, or a line that a broker or
+    client has logged. Each meaning comes with the commands that show it in a capture.
     """
     meanings = explanations_of(" ".join(words))
     with output() as out:

@@ -38,7 +38,7 @@ from kdissect.errors import WriteError
 from kdissect.files import replacing
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many, most_frequent
-from kdissect.pipeline import learned_from
+from kdissect.pipeline import NO_SERVER_HELLO, learned_from
 from kdissect.query.filters import build
 from kdissect.runs.run import Here, Query, Run, faults_named
 from kdissect.text.loss_report import DETAILS, loss_lines
@@ -414,5 +414,7 @@ def _no_exchange_line(totals: Reported) -> str:
     if connections.keys() - {_TLS}:
         return text + _how_to_decode(counts)
     if _TLS in connections:
+        if connections[_TLS] == counts[NO_SERVER_HELLO]:
+            return f"{text}; no server answered a ClientHello: kdissect summary --findings FILE"
         return f"{text}; decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
     return text

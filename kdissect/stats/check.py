@@ -19,6 +19,7 @@ from kdissect.model import (
     UNANSWERED,
 )
 from kdissect.phrases import span
+from kdissect.pipeline import NO_SERVER_HELLO
 from kdissect.stats import quality
 from kdissect.stats.document import SCHEMA_VERSION
 from kdissect.stats.health import NO_VERDICT
@@ -252,6 +253,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 _KAFKA, _TLS = "Kafka", "TLS"
+_DECRYPT = "Decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy."
 _UNRECOGNIZED_PORT = "not recognized on port "  # ``not_kafka`` has these, by endpoint
 _TLS_DECRYPTED, _TLS_NOT_DECRYPTED = "TLS decrypted", "TLS not decrypted: "  # counts of tls/decryption.py
 _NAME_PORT = "If one of them carries Kafka, decode its port as Kafka: -d tcp.port==PORT,kafka."
@@ -429,12 +431,13 @@ def _connection_findings(
     if tls := connections.protocols.get(_TLS):
         reasons = connections.tls_not_decrypted.items()
         why = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
+        advice = None if why else _DECRYPT
+        if tls == counts.get(NO_SERVER_HELLO):
+            why, advice = "no server answered a ClientHello", "See kdissect summary --findings FILE."
         yield _finding(
             quality.GOOD,
             f"{_plural(tls, 'TLS connection')} cannot be read{f' ({why})' if why else ''}.",
-            None
-            if why
-            else "Decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy.",
+            advice,
         )
     others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
     if kafka and others:

@@ -14,11 +14,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.learned import Listeners
+from kdissect.limits import SECOND_NS
 from kdissect.net.analysis import ONE_WAY, REFUSED, UNANSWERED, UNOPENED
+from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import ClientConnectionsRow, HostConnectionsRow, LifetimeRow
 from kdissect.stats.quantiles import Bounded, Quantiles, other_counts
-from kdissect.stats.rows import moment, row_of, spread
-from kdissect.stats.sums import Summed, joined, merged, summed, total
+from kdissect.stats.rows import moment, per_second, row_of, spread
+from kdissect.stats.sums import Summed, earliest, joined, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -93,10 +95,34 @@ class ConnectionCounts(Summed):
 
 @summed
 class HostCounts(Summed):
-    """The connections of a host to a broker."""
+    """The connections of a host to a broker; the round trip of each is that between host and broker."""
 
     connections: int = total()
     bytes: int = total()
+    segments: int = total()
+    lost: int = total()
+    round_trip_us: Quantiles = merged(Quantiles)
+    first_ns: int = earliest(NEVER_NS)
+    last_ns: int = latest(0)
+
+    def add(self, row: ConnectionLogRow) -> None:
+        """Add a connection."""
+        tcp = row.tcp
+        assert tcp is not None
+        self.connections += 1
+        self.bytes += row.request_bytes + row.response_bytes
+        self.segments += tcp.segments(0) + tcp.segments(1)
+        self.lost += tcp.lost(0) + tcp.lost(1)
+        one_ns, other_ns = tcp.shortest_round_trip_ns(0), tcp.shortest_round_trip_ns(1)
+        if one_ns is not None and other_ns is not None:
+            self.round_trip_us.add((one_ns + other_ns) // 1000)
+        self.first_ns = min(self.first_ns, row.first_ns or NEVER_NS)
+        self.last_ns = max(self.last_ns, row.last_ns or 0)
+
+    @property
+    def seconds(self) -> float:
+        """From the first packet to the last bytes."""
+        return max(0, self.last_ns - self.first_ns) / SECOND_NS
 
 
 class _Lifetime(NamedTuple):
@@ -177,9 +203,7 @@ class ClientConnections(Summed):
             kind = _UNOPENED
         elif row.protocol == KAFKA:
             self.kept[row.client_id or row.client.ip, row.broker].add(row)
-            host = self.hosts[row.client.ip, row.broker]
-            host.connections += 1
-            host.bytes += row.request_bytes + row.response_bytes
+            self.hosts[row.client.ip, row.broker].add(row)
             is_reset = row.end is not None and row.end.reset
             kind = _RESET if is_reset else _OUTSTANDING if row.outstanding_calls else _OTHER
         else:
@@ -194,16 +218,20 @@ class ClientConnections(Summed):
     def host_rows(self) -> list[HostConnectionsRow]:
         """The rows of hosts, those with the most connections first."""
         failed, none = self._failed(), HostCounts()
-        rows = [
-            row_of(
-                HostConnectionsRow,
-                self.hosts.get(key, none),
-                host=key[0],
-                broker=str(key[1]),
-                failed=failed[key].connections if key in failed else 0,
+        rows = []
+        for key in {**self.hosts, **failed}:
+            counted = self.hosts.get(key, none)
+            rows.append(
+                row_of(
+                    HostConnectionsRow,
+                    counted,
+                    host=key[0],
+                    broker=str(key[1]),
+                    failed=failed[key].connections if key in failed else 0,
+                    round_trip_us=spread(counted.round_trip_us),
+                    bytes_per_second=per_second(counted.bytes, counted.seconds),
+                )
             )
-            for key in {**self.hosts, **failed}
-        ]
         return sorted(rows, key=lambda row: (-row.connections - row.failed, row.host, row.broker))
 
     def over_time(self) -> list[LifetimeRow]:

@@ -284,6 +284,17 @@ class HostConnectionsRow:
     connections: int = described("Number of connections, without failed ones.")
     failed: int = described("Connections to a Kafka listener that never opened.")
     bytes: int = described("Bytes of request and response frames.")
+    bytes_per_second: float | None = described(
+        "These, divided by the time from the first packet of the first connection to the last bytes."
+    )
+    segments: int = described("Segments with new payload, of both directions.")
+    lost: int = described(
+        "How often one of them had to be sent again: retransmissions, less those of which the receiver "
+        "reported that it had the bytes already (D-SACK)."
+    )
+    round_trip_us: Spread = described(
+        "The shortest round trip of each connection between host and broker, in microseconds."
+    )
 
 
 @dataclass(slots=True, kw_only=True)

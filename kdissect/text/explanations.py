@@ -1,7 +1,8 @@
 """A number, a name, or a line of a log -> what it means, and the commands that show it in a capture.
 
 Everything comes from tables that kdissect has anyway: errors, APIs, columns, anomalies, rules of findings and
-the first bytes of other protocols. Lines of logs are in ``kafka/log_lines.tsv``, which is only for this.
+the first bytes of other protocols. Only for this are ``kafka/words.tsv``, words in columns of outcomes and
+states, and ``kafka/log_lines.tsv``, lines of logs.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def explain(words: str) -> list[Explanation]:
         meanings = list(_of_line(words))
     if not meanings:
         known = [*_finding_rules(), *_columns(), *CATALOGUE, *codes.error_names(), *apis.names(), *_configs()]
+        known += _words()
         if " " in words:
             raise UsageError("nothing is known about this line; try the name of its error or a number in it")
         raise UsageError(f'nothing is known about "{words}"{did_you_mean(words, known)}')
@@ -119,6 +121,10 @@ def _as_text(data: bytes) -> str:
 
 
 def _of_name(name: str) -> Iterator[Explanation]:
+    for row in _words().get(" ".join(name.lower().replace("_", " ").split()), ()):
+        yield Explanation(
+            f"{row['kind']}: {row['word']}", (row["meaning"],), tuple(row["commands"].split(" ; "))
+        )
     if " " in name:
         return
     if (error := _error_named(name)) is not None:
@@ -201,6 +207,15 @@ def _finding_rules() -> dict[str, type[Rule]]:
 def _columns() -> dict[str, str]:
     columns = (*EXCHANGE, *ALIASES.values(), *RECORD)
     return {column.name: column.description for column in reversed(columns)}
+
+
+@cache
+def _words() -> Mapping[str, list[dict[str, str]]]:
+    """Words in columns of outcomes and states, and what each can mean."""
+    meanings: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in codes.rows("words.tsv"):
+        meanings[row["word"].lower().replace("_", " ")].append(row)
+    return meanings
 
 
 _CONFIG = re.compile(r"\b[a-z]+(?:\.[a-z]+)+\b")

@@ -8,13 +8,15 @@
                 kdissect summary --findings --groups --lag FILE
 
 The worst of each kind come first, and the rest is counted. An item takes up to three lines, as long as all
-items fit: what does not fit is cut, from the last item on; the options that show more are not. What there is
-none of has no line.
+items fit: what does not fit is cut, from the last item on; the options that show more are not. A finding has
+two lines, so that its endpoint can be read; if there is no room, only one group, error and unanswered
+request are shown. What there is none of has no line.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +42,7 @@ from kdissect.text.page import PageSection, are_of_several_clusters, cluster_lab
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kdissect.stats.document import FindingRow, GroupHistory, LagRow, Summary
+    from kdissect.stats.document import GroupHistory, LagRow, Summary
 
 LINES = 20
 """So that a terminal without options, of 80 columns and 24 lines, shows all of them and the prompt."""
@@ -69,11 +71,18 @@ def overview(summary: Summary, width: int | None, *, is_recorded: bool = True) -
     """
     above = [*_verdicts(summary), *filter(None, (_timeline(summary),))]
     below = [*filter(None, (_groups(summary), _errors(summary), _unanswered(summary)))]
-    below += filter(None, (_more(summary, is_recorded=is_recorded),))
-    rows = sum(len(items) + bool(left_out) for _, items, left_out in (*above, *below))
-    findings = _findings(summary, LINES - _DETAIL_LINES - rows)
-    blocks = [*above, *filter(None, (findings,)), *below]
-    return _section(blocks, width)
+    more = [*filter(None, (_more(summary, is_recorded=is_recorded),))]
+    findings = _Findings(summary, None if width is None else width - _LABEL)
+    if findings.rows > _room_beside(above, below, more):
+        below = [block._replace(items=block.items[:1], left_out=0) for block in below]
+    block = findings.block(_room_beside(above, below, more))
+    return _section([*above, *filter(None, (block,)), *below, *more], width)
+
+
+def _room_beside(*blocks: Sequence[_ScreenBlock]) -> int:
+    """The lines that are left for findings, if all items of the others have one, and the last block more."""
+    rows = sum(len(items) + bool(left_out) for _, items, left_out in chain(*blocks))
+    return LINES - _DETAIL_LINES - rows
 
 
 def verdicts(summary: Summary, width: int | None, *, shows_reason: bool) -> PageSection:
@@ -88,11 +97,13 @@ def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
         rows += ((label, printable(text), style) for text, style in items)
         rows += [(label, f"{left_out:,} more", _FAINT)] if left_out else []
     max_lines = [1] * len(rows)
-    spare = LINES - len(rows)
-    for number in sorted(range(len(rows)), key=lambda number: rows[number][0] != _DETAILS):
-        extra = min(len(_pieces(rows[number][1], room, _MAX_LINES)) - 1, max(0, spare))
-        max_lines[number] += extra
-        spare -= extra
+    spare = max(0, LINES - len(rows))
+    for first, most in ((_DETAILS, _MAX_LINES), (_CAUSES, _FINDING_LINES), (None, _MAX_LINES)):
+        for number, (label, text, _) in enumerate(rows):
+            if first in (None, label):
+                extra = min(len(_pieces(text, room, most)) - max_lines[number], spare)
+                max_lines[number] += extra
+                spare -= extra
     lines: list[tuple[str, str]] = []
     heading = ""
     for (label, text, style), pieces in zip(rows, max_lines, strict=True):
@@ -123,7 +134,8 @@ def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
 
 
 _DETAIL_LINES = 3  # that the last block may take in addition
-_DETAILS, _COMMAND = "details", "kdissect "
+_DETAILS, _CAUSES, _COMMAND = "details", "findings", "kdissect "
+_FINDING_LINES = 2
 _FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 2, 2, 1  # items at most; one line each, they fit with the rest
 
 
@@ -143,28 +155,41 @@ def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_Scre
         yield _ScreenBlock("traffic", [(text, style) for text in texts])
 
 
-def _findings(summary: Summary, room: int) -> _ScreenBlock | None:
-    """The causes, each with the rules that it explains, in ``room`` rows."""
-    below: dict[int, list[str]] = {}
-    causes: list[FindingRow] = []
-    for row in summary.findings or ():
-        if row.explained_by is None:
-            causes.append(row)
-        else:
-            below.setdefault(len(causes), []).append(row.rule)
-    items: list[tuple[str, str]] = []
-    shown = 0
-    for row in causes[:_FINDINGS]:
-        explained = below.get(shown + 1)
-        if shown and len(items) + 1 + bool(explained) + (shown + 1 < len(causes)) > room:
-            break
-        items.append((f"{row.severity} {headline(row)}", _STYLES.get(row.severity, "")))
-        if explained:
-            items.append((f"  explains {', '.join(explained)}", _FAINT))
-        shown += 1
-    if others := [row.rule for row in causes[shown:]]:
-        items.append((f"{len(others):,} more: {', '.join(dict.fromkeys(others))}", _FAINT))
-    return _ScreenBlock("findings", items) if items else None
+class _Findings:
+    """The causes, each with the rules that it explains.
+
+    Attributes:
+        rows: how many lines those take that are shown if there is room.
+    """
+
+    def __init__(self, summary: Summary, columns: int | None) -> None:
+        self._causes: list[str] = []
+        self._items: list[list[tuple[str, str]]] = []
+        for row in summary.findings or ():
+            if row.explained_by is None:
+                self._causes.append(row.rule)
+                self._items.append([(f"{row.severity} {headline(row)}", _STYLES.get(row.severity, ""))])
+            elif len(self._items[-1]) == 1:
+                self._items[-1].append((f"  explains {row.rule}", _FAINT))
+            else:
+                text, style = self._items[-1][-1]
+                self._items[-1][-1] = f"{text}, {row.rule}", style
+        self._lines = [
+            len(_pieces(items[0][0], columns, _FINDING_LINES)) + len(items) - 1 for items in self._items
+        ]
+        self.rows = sum(self._lines[:_FINDINGS]) + (len(self._items) > _FINDINGS)
+
+    def block(self, room: int) -> _ScreenBlock | None:
+        """As many as fit in this many lines, one at least; the others are counted."""
+        shown, room = 1, room - sum(self._lines[:1])
+        for lines in self._lines[1:_FINDINGS]:
+            if lines + (shown + 1 < len(self._items)) > room:
+                break
+            shown, room = shown + 1, room - lines
+        items = [*chain(*self._items[:shown])]
+        if others := self._causes[shown:]:
+            items.append((f"{len(others):,} more: {', '.join(dict.fromkeys(others))}", _FAINT))
+        return _ScreenBlock(_CAUSES, items) if items else None
 
 
 def _timeline(summary: Summary) -> _ScreenBlock | None:

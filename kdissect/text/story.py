@@ -6,8 +6,9 @@ heartbeats, empty fetches, or one Produce after another. Any other exchange ends
 one. Rebalances and transactions are those of the summary (stats/groups.py, stats/transactions.py). The story
 of a broker or host has notes on its connections too.
 
-Holds ``limits.story_entries`` entries, the first half and the latest, and as many notes on connections. The
-others are counted.
+Holds ``limits.story_entries`` entries, the first half and the latest, as many notes on connections, and as
+many connections that named no client: which hosts the story is about may be known late. The others are
+counted.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ from kdissect.phrases import (
 from kdissect.query.filters import NameTest
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
-from kdissect.query.subjects import GROUP, HOST, RECORD, TRANSACTION
+from kdissect.query.subjects import CLIENT, GROUP, HOST, RECORD, TRANSACTION
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.facts import Facts
+from kdissect.stats.findings.connections import TLS
 from kdissect.stats.findings.consumers import RebalanceStorm
 from kdissect.stats.groups import Groups, cause_row, timelines
 from kdissect.stats.health import GOOD, health
@@ -197,6 +199,8 @@ class Story:
         self._is_partition = subject.is_partition
         self._log = ConnectionFeed(limits, self._connect, filtered=False)
         self._log.on_name.append(self._counts.findings.resolved)
+        self._hosts: set[str] = set()
+        self._unnamed: list[ConnectionLogRow] = []
         self._on_connections: list[_OnConnection] = []
         self._latest_on: dict[str, _OnConnection] = {}  # by text
         self._max_notes = limits.story_entries
@@ -267,7 +271,11 @@ class Story:
         """Note a connection that has ended, if it is part of the story."""
         is_end = self._subject.is_end(row.client, row.broker, row.hop)
         if not (is_end or row.is_selected):
+            if not row.kinds and row.protocol in (None, TLS) and len(self._unnamed) < self._max_notes:
+                self._unnamed.append(row)
             return
+        if len(self._hosts) < self._max_notes:
+            self._hosts.add(row.client.ip)
         self._counts.connect(row)
         if is_end:
             is_sure = row.is_listener or (row.protocol == KAFKA and row.opening not in UNOPENED)
@@ -304,6 +312,10 @@ class Story:
         Args:
             rows: of ``close``, at least one.
         """
+        if self._subject.kind in (GROUP, CLIENT, TRANSACTION):
+            for row in self._unnamed:  # failed attempts to connect name no client
+                if row.client.ip in self._hosts:
+                    self._counts.connect(row)
         self._counts.settle()
         findings, load, troubles = self._counts.findings.rows(), self._counts.load, self._troubles
         verdict = health(findings, load)

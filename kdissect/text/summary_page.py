@@ -107,7 +107,9 @@ def sections(
     if summary.transactions is not None:
         yield from transactions_page.sections(summary.transactions, limit=limit)
     if summary.client_connections is not None:
-        yield from connection_sections(summary.client_connections, limit=limit)
+        yield from connection_sections(
+            summary.client_connections, summary.host_connections or (), limit=limit
+        )
     if summary.findings is not None:
         yield from finding_sections(summary.findings, limit=limit)
     if summary.other:
@@ -506,8 +508,11 @@ def _lost(row: document.ClientConnectionsRow) -> str:
     """Retransmissions that were necessary, and their share."""
     segments = row.client_segments + row.broker_segments
     again = row.client_retransmissions + row.broker_retransmissions
-    needed = max(0, again - row.client_spurious - row.broker_spurious)
-    return f"{needed:,} ({100 * needed / segments:.1f}%)" if needed and segments else nonzero(needed)
+    return _share(max(0, again - row.client_spurious - row.broker_spurious), segments)
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count:,} ({100 * count / total:.1f}%)" if count and total else nonzero(count)
 
 
 def _not_opened(row: document.ClientConnectionsRow) -> str:
@@ -548,15 +553,34 @@ _TCP = (
 )
 
 
+_HOSTS_NOTE = "RTT: the shortest round trip of each connection: median and maximum; LOST: segments sent again"
+_HOSTS = (
+    View("HOST", lambda row: row.host, keep=True, shrinks=True, width=IPV4),
+    View("BROKER", lambda row: row.broker, keep=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True),
+    View("FAILED", lambda row: nonzero(row.failed), right=True, keep=True),
+    View("LOST", lambda row: _share(row.lost, row.segments), right=True, keep=True),
+    View("RTT", lambda row: us(row.round_trip_us.p50), right=True, keep=True),
+    View("MAX", lambda row: us(row.round_trip_us.max), right=True),
+    View("BYTES", lambda row: size(row.bytes), right=True),
+    View("BYTES/s", lambda row: _bytes(row.bytes_per_second), right=True, keep=True),
+)
+
+
 def connection_sections(
-    rows: Sequence[document.ClientConnectionsRow], *, limit: int | None
+    rows: Sequence[document.ClientConnectionsRow],
+    hosts: Sequence[document.HostConnectionsRow],
+    *,
+    limit: int | None,
 ) -> Iterator[PageSection]:
-    """Yield one table; the client with the most connections comes first."""
+    """Yield two tables, by client and by host; those with the most connections come first."""
     total = sum(row.connections for row in rows)
     unopened = sum(row.refused + row.unanswered + row.one_way for row in rows)
     notes = (f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",)
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
     yield table("TCP connections", views, rows, limit=limit, notes=notes)
+    if hosts:
+        yield table("Client hosts and brokers", _HOSTS, hosts, limit=limit, notes=(_HOSTS_NOTE,))
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,18 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
 
+
+def test_tls_that_no_server_answered_needs_no_key_log(capsys: Capsys) -> None:
+    for path, is_answered in (
+        (SAMPLES / "troubles" / "tls-only.pcap.gz", False),
+        (SAMPLES / "tls.pcap", True),
+    ):
+        for command in ("check", "summary"):
+            done = run(capsys, command, str(path))
+            assert ("key log" in done.out + done.err) == is_answered
+            assert ("no server answered a ClientHello" in done.out + done.err) != is_answered
+
+
 PAGE = """\
 capture: good, all 4 exchanges fully captured, 1 still pending; packets span 6.00ms
 - 1 request had no response yet when the capture ended.

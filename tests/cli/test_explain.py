@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect import model
 from kdissect.cli.main import COMMANDS, main
 from kdissect.cli.terminal import OK, USAGE
+from kdissect.exchanges import kafka_connection
 from kdissect.kafka import codes
+from kdissect.net.analysis import OPENED, UNOPENED
+from kdissect.stats import health, pulse_groups, quality, transactions
+from kdissect.stats.connection_log import BROKER, CLIENT
+from kdissect.stats.findings.rule import WORST_FIRST
 from kdissect.stats.findings.rules import RULES
+from kdissect.text import groups_page, table
 from kdissect.text.explanations import explain, log_lines
 from samples.golden import ROOT
 from tests.cli.commands import run
@@ -40,6 +47,10 @@ CAPTURE = str(ROOT / "samples" / "quickstart.pcap")
         ("oversized", "anomaly oversized (warning)"),
         ("max.poll.interval.ms", "config max.poll.interval.ms"),
         ("2147483646", "coordinator on node 1"),
+        ("abandoned", "outcome of a request: abandoned"),
+        ("degraded", "verdict on the traffic: degraded"),
+        ("timed out", "outcome of a transaction: timed_out"),
+        ("broker RST", "end of a connection: broker RST"),
     ],
 )
 def test_a_word(capsys: pytest.CaptureFixture[str], word: str, first: str) -> None:
@@ -60,6 +71,30 @@ def test_the_beginnings_of_other_protocols() -> None:
         "SSH begins.",
     ]
     assert all("size" not in each.what for each in explain("100"))  # of a message
+
+
+WORDS = {
+    "outcome of a request": model.OUTCOMES,
+    "kind of an exchange": model.KINDS,
+    "verdict on the traffic": (health.FAILING, health.DEGRADED, health.UNKNOWN, health.GOOD),
+    "verdict on a capture": quality.VERDICTS,
+    "state of a group": (*pulse_groups.STATES, "unknown"),
+    "cause of a rebalance": groups_page._CAUSES,
+    "outcome of a transaction": transactions.OUTCOMES,
+    "attempt to connect": {OPENED, *UNOPENED},
+    "end of a connection": [f"{end} {how}" for end in (BROKER, CLIENT) for how in ("FIN", "RST")] + ["open"],
+    "close reason": kafka_connection._CUT_BY,
+    "severity": WORST_FIRST,
+    "latency in a line": {*table._NO_RESPONSE.values(), table._UNANSWERED},
+}
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_every_word_in_a_column_of_outcomes_or_states_is_known(kind: str) -> None:
+    for word in WORDS[kind]:
+        known = {each.what: each for each in explain(word)}
+        assert f"{kind}: {word}" in known or kind in ("latency in a line", "kind of an exchange")
+        assert all(each.text[0].endswith(".") and each.commands for each in known.values())
 
 
 def test_every_error_has_a_meaning() -> None:
@@ -96,6 +131,7 @@ def test_a_line_of_a_log(line: LogLine) -> None:
             "Fetch",
             "oversized",
             "wait_us",
+            *(row["word"] for row in codes.rows("words.tsv")),
         )
         for each in explain(words)
         for command in each.commands

@@ -48,6 +48,21 @@ def test_a_subject_that_does_not_occur(
         assert done == (0, "", f"kdissect: no match in 233 exchanges: {message}\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("advertised", "advertised-listener-unreachable: client at 127.0.0.1, broker 127.0.0.9:19999"),
+        ("firewall", "connect-timeout: client at 127.0.0.1, broker 127.0.0.1:19291"),
+        ("foreign", "nothing to explain"),  # somebody else's connections
+    ],
+)
+def test_failed_attempts_of_a_client_are_part_of_its_story(
+    name: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run(capsys, "story", "client:writer", f"samples/troubles/{name}.pcap.gz")
+    assert done.lines[2].startswith(f"why    {why}")
+
+
 def test_a_subject_that_is_none_of_the_forms(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "story", "restless", STORM)
     assert done.status == 2

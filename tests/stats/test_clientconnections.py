@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kdissect import dissect, summarize
 from kdissect.net.tcp import ACK, RST, SYN
+from tests.cli.commands import run
 from tests.frames import METADATA, request, response
 from tests.segments import START_NS, Talk
 
 if TYPE_CHECKING:
+    import pytest
+
     from kdissect.stats.document import Summary
 
 BROKER = ("10.0.0.2", 9092)
@@ -89,3 +93,19 @@ def test_hosts() -> None:
         ("10.0.1.2", broker, 2, 1),
     ]
     assert rows[0].bytes * 2 == rows[1].bytes * 3 > 0
+    assert [row.round_trip_us.count for row in rows] == [3, 2, 2]
+    assert rows[1].segments * 3 == rows[0].segments * 2 > 0
+
+
+def test_what_a_host_and_a_broker_exchange(capsys: pytest.CaptureFixture[str]) -> None:
+    """As recorded: images-small has a delay of 40 ms to the brokers; the truth is in the .json beside it."""
+    capture = "tests/cluster/tiny-window.pcap.zst"
+    document = json.loads(run(capsys, "summary", "--connections", "--json", capture).out)
+    rows = {(row["host"], row["broker"]): row for row in document["host_connections"]}
+    far = [row for (host, _), row in rows.items() if row["round_trip_us"]["p50"] > 35_000]
+    assert {row["host"] for row in far} == {"10.99.0.13"}
+    slow = rows["10.99.0.13", "10.99.0.2:9092"]
+    assert 25_000 < slow["bytes_per_second"] < 35_000, "some 30 kB/s through its window"
+    lossy = "samples/troubles/loss.pcap.gz"
+    (row,) = json.loads(run(capsys, "summary", "--connections", "--json", lossy).out)["host_connections"]
+    assert (row["lost"], row["segments"]) == (22, 626)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from docs import incidents
 from kdissect.phrases import columns_of
 from kdissect.stats.document import ErrorRow
+from kdissect.stats.findings.rules import RULES
 from kdissect.stats.summarizer import summarize
 from kdissect.text.overview import LINES, overview
 from samples.golden import captures
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import FindingRow
 
 SAMPLES = Path("samples")
-TROUBLES = sorted((SAMPLES / "troubles").glob("*.pcap.gz"))
+INCIDENTS = incidents.PAGE.read_text().splitlines()
 STORM = SAMPLES / "kafka-4-storm.pcap.gz"
 
 
@@ -34,22 +36,35 @@ def first_screen(arguments: Sequence[str], width: int = 80, stdin: Path = STORM)
     return text[text.index("capture  ") :].split("\n\n")[0].splitlines()
 
 
-@pytest.mark.parametrize("path", captures(), ids=lambda path: path.name)
-def test_it_fits_on_a_terminal_and_the_options_are_not_cut(path: Path) -> None:
-    lines = first_screen(["summary", str(path)])
+OF_ENDPOINTS = "|".join(rule.name for rule in RULES if "broker" in rule.of)
+
+
+def assert_it_fits(lines: Sequence[str]) -> None:
+    """No more lines and columns than a terminal has, and no finding is cut before its endpoint."""
     assert len(lines) <= LINES
     assert all(columns_of(line) <= 80 for line in lines)
+    text = "\n".join(line[12:] for line in lines)
+    for item in re.findall(
+        rf"^(?:error|warning|note) \S+ (?:\(.*\) )?(?:{OF_ENDPOINTS}): .*(?:\n  .*)*", text, re.MULTILINE
+    ):
+        assert "…" not in item or re.search(r":\d+\b|\d brokers", item.partition(": ")[2]), item
+
+
+@pytest.mark.parametrize("path", [*captures(), *incidents.CLUSTER], ids=lambda path: path.name)
+def test_it_fits_on_a_terminal_and_the_options_are_not_cut(path: Path) -> None:
+    lines = first_screen(["summary", str(path)])
+    assert_it_fits(lines)
+    assert incidents.row(path, lines) in INCIDENTS, "run docs/incidents.py"
     first = next(number for number, line in enumerate(lines) if line.startswith("details "))
     assert "…" not in "".join(lines[first:])
 
 
-@pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", incidents.TROUBLES, ids=lambda path: path.name)
 def test_the_cause_of_a_trouble_is_named(path: Path) -> None:
     truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
-    forced = [option for port in truth.get("decode_as", ()) for option in ("-d", f"tcp.port=={port},kafka")]
-    lines = first_screen(["summary", *forced, str(path)])
-    assert len(lines) <= LINES
-    assert all(columns_of(line) <= 80 for line in lines)
+    lines = first_screen(incidents.command(path))
+    assert_it_fits(lines)
+    assert incidents.row(path, lines) in INCIDENTS, "run docs/incidents.py"
     assert lines[0].startswith(("capture     good: ", "capture     No Kafka")), "the capture is not to blame"
     traffic = next(line for line in lines if line.startswith("traffic"))
     verdict = traffic.removeprefix("traffic").split(":")[0].strip()
@@ -121,6 +136,7 @@ def test_what_does_not_fit_is_counted() -> None:
     assert len(lines) == LINES
     shown = [line for line in lines if re.search(r"error 00:00:00 rule-\d: ", line)]
     assert len(shown) == 5
+    assert sum("it failed it failed" in line for line in lines) >= 10, "two lines each"
     assert any(line.startswith("            25 more: rule-5, rule-6, rule-7, ") for line in lines)
     assert "            28 more" in lines
     assert overview(summary, None).notes[1].endswith("it failed "), "in a pipe nothing is cut"

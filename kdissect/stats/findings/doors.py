@@ -161,7 +161,7 @@ def _is_answered(row: ConnectionLogRow) -> bool:
 # ------------------------------------------------------------------------------------------------------------
 
 _STRANGE = {
-    "HTTP": "1195725856 for GET",
+    "HTTP": "1195725856 for GET, 1347375956 for POST, 1212498244 for HEAD",
     "HTTP/2": "1347569952",
     "SSH": "1397966893",
     "AMQP": "1095586128",
@@ -287,7 +287,7 @@ class SharedAddress(Rule):
     def feed(self, facts: Facts) -> None:
         """Note brokers with the same address, and requests that reached the wrong one."""
         if facts.api in _ROUTED:
-            if "NOT_LEADER_OR_FOLLOWER" in facts.serious and not facts.replica:
+            if "NOT_LEADER_OR_FOLLOWER" in facts.errors and not facts.replica:
                 self.kept[facts.broker].misled += 1
             return
         ids: dict[str, set[int]] = {}

@@ -31,6 +31,7 @@ from kdissect.stats.findings.brokers import (
     UnsupportedVersions,
 )
 from kdissect.stats.findings.causes import rows
+from kdissect.stats.findings.cluster import BrokerRejected, ElectionsLost, SessionsEvicted
 from kdissect.stats.findings.connections import (
     AdvertisedUnreachable,
     BrokerCloses,
@@ -106,6 +107,7 @@ RULES: tuple[type[Rule], ...] = (
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
+    *(ElectionsLost, BrokerRejected, SessionsEvicted),
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),

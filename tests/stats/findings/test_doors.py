@@ -111,7 +111,7 @@ def test_another_protocol_on_a_kafka_listener() -> None:
     assert (row.rule, row.severity, row.count) == ("wrong-protocol", "warning", 2)
     assert row.message == (
         "2 connections with HTTP and SSH; a broker logs Invalid receive (size = 1195725856 for GET, "
-        "1397966893)"
+        "1347375956 for POST, 1212498244 for HEAD, 1397966893)"
     )
     assert rules(served(), speaking(1, get, OTHER)) == []
 
@@ -142,6 +142,15 @@ def test_brokers_at_one_address_mislead_if_many_requests_reach_the_wrong_one() -
     moved = [produce(2 + number, error=6 * (number < 3)) for number in range(60)]
     (row,) = findings_of(SharedAddress, [shared, *moved])
     assert row.severity == "note", "leaders moved once"
+
+
+def test_retries_count_too() -> None:
+    """Errors that a client is expected to get at first are expected of it only if it can find the leader."""
+    again = [produce(2 + number, error=6) for number in range(4)]
+    for each in again[:3]:
+        each.serious = []
+    (row,) = findings_of(SharedAddress, [brokers_at(9092, 9092), *again])
+    assert row.impact.requests == 4
 
 
 @pytest.mark.parametrize(
