@@ -448,29 +448,48 @@ _OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 
 @summed
+class Resets(Evidence):
+    """Such responses, and where the client went on: offsets that it skipped, and that it went back."""
+
+    skipped: int = total()
+    back: int = total()
+
+
+@summed
 class OutOfRange(Rule):
     """Retention deleted records before the consumer read them; auto.offset.reset sets where it continues."""
 
     name = "offset-out-of-range"
-    needs_flaws = True
     severity = WARNING
     of = ("client", "topic")
     failed = "count"
+    records = "skipped"
     title = "A consumer fetches an offset that does not exist, or no longer exists."
     when = "Any occurrence, because a consumer that keeps up never fetches such an offset."
     advice = "Compare the consumer's lag with the topic's retention, and check its auto.offset.reset."
     apis = frozenset({"Fetch"})
+    counts = Resets
 
     def feed(self, facts: Facts) -> None:
-        """Count responses to consumers; a follower after a long absence gets the same error."""
-        if facts.replica or not facts.errors:
+        """Count responses to consumers, and what they skip; the core passes on the Fetch after such a
+        response. A follower after a long absence gets the same error.
+        """
+        if facts.replica:
             return
-        for each in facts.touched:
+        for each in facts.touched if facts.errors else ():
             if each.error == _OUT_OF_RANGE:
                 self.kept[facts.client, each.topic].add(facts)
+        for position in facts.positions:
+            if position.skipped:
+                kept = self.kept[facts.client, position.topic]
+                kept.skipped += max(0, position.skipped)
+                kept.back += max(0, -position.skipped)
 
-    def _message(self, _: Scope, each: Evidence) -> str:
-        return f"requested an out-of-range offset {times(each.count)}"
+    def _message(self, _: Scope, each: Resets) -> str:
+        message = f"requested an out-of-range offset {times(each.count)}"
+        if each.skipped:
+            message += f"; skipped {many(each.skipped, 'record')}"
+        return f"{message}; went back {many(each.back, 'offset')}" if each.back else message
 
 
 # ------------------------------------------------------------------------------------------------------------
