@@ -448,7 +448,7 @@ _OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 
 @summed
-class Resets(Evidence):
+class OffsetResets(Evidence):
     """Such responses, and where the client went on: offsets that it skipped, and that it went back."""
 
     skipped: int = total()
@@ -468,7 +468,7 @@ class OutOfRange(Rule):
     when = "Any occurrence, because a consumer that keeps up never fetches such an offset."
     advice = "Compare the consumer's lag with the topic's retention, and check its auto.offset.reset."
     apis = frozenset({"Fetch"})
-    counts = Resets
+    counts = OffsetResets
 
     def feed(self, facts: Facts) -> None:
         """Count responses to consumers, and what they skip; the core passes on the Fetch after such a
@@ -485,7 +485,7 @@ class OutOfRange(Rule):
                 kept.skipped += max(0, position.skipped)
                 kept.back += max(0, -position.skipped)
 
-    def _message(self, _: Scope, each: Resets) -> str:
+    def _message(self, _: Scope, each: OffsetResets) -> str:
         message = f"requested an out-of-range offset {times(each.count)}"
         if each.skipped:
             message += f"; skipped {many(each.skipped, 'record')}"
