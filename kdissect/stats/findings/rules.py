@@ -65,6 +65,7 @@ from kdissect.stats.findings.errors import (
     StorageError,
 )
 from kdissect.stats.findings.logins import SessionExpired
+from kdissect.stats.findings.members import MixedGroup, RevocationHeld
 from kdissect.stats.findings.outages import BrokerUnreachable
 from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole
 from kdissect.stats.findings.producers import (
@@ -109,6 +110,7 @@ RULES: tuple[type[Rule], ...] = (
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
+    *(MixedGroup, RevocationHeld),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
