@@ -131,9 +131,8 @@ def follower_stopped(directory: Path) -> None:
         time.sleep(3)
         before = cluster.positions()
         controllers = (node.port(CONTROLLER) for node in cluster.nodes)
-        with recorded(
-            directory, cluster, "follower-stopped", what, ["replica-out-of-sync"], *controllers
-        ) as truth:
+        findings = ["replica-out-of-sync", "broker-silent"]  # the latter: as a controller
+        with recorded(directory, cluster, "follower-stopped", what, findings, *controllers) as truth:
             truth["stopped"] = stopped.number
             truth["leader"] = cluster.nodes[leader - 1].port(PLAIN)
             one = producer(cluster.bootstrap, "careful", acks="all")

@@ -55,6 +55,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("mtu-black-hole", "long-polls-cut"), PATH),
         "leaders-moving": NODE,
         **dict.fromkeys(("not-leader-storm", "coordinator-unavailable", "not-enough-replicas"), TIME),
+        "replica-out-of-sync": TIME,
     },
     "advertised-listener-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout"), PATH),
@@ -100,6 +101,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     "reconnect-loop": {"connection-per-request": CLIENT},
     "topic-recreated": dict.fromkeys(("leaders-moving", "not-leader-storm", "offset-out-of-range"), TOPIC),
     "leaders-moving": {"not-leader-storm": TOPIC},
+    "replica-out-of-sync": {"not-enough-replicas": TOPIC},
     "poll-timeout": {"rebalance-storm": GROUP, "falling-behind": CLIENT},
 }
 """Fundamental causes first: if several explain a finding, the first one does."""

@@ -77,6 +77,7 @@ from kdissect.stats.findings.producers import (
     TinyBatches,
     TransactionFailed,
 )
+from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from kdissect.stats.findings.rule import Rule, RulePart
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 
@@ -105,7 +106,8 @@ RULES: tuple[type[Rule], ...] = (
     *(WrongPort, HellosRejected, WrongProtocol, SharedAddress),
     *(MtuBlackHole, IdleDropped, LongPollsCut),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
-    *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
+    *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, ReplicaOutOfSync, StorageError),
+    CoordinatorUnavailable,
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
