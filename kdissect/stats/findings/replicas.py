@@ -90,7 +90,7 @@ class ReplicaOutOfSync(Rule):
         names, request = facts.exchange.topic_ids, facts.exchange.request or {}
         if facts.api == "Metadata":
             for topic in (facts.exchange.response or {}).get("topics") or ():
-                name = topic.get("name") or names.get(topic.get("topic_id", ""))
+                name = topic.get("name") or names.get(topic.get("topic_id", ""), "")
                 for each in (topic.get("partitions") or ()) if name else ():
                     if len(in_sync := each.get("isr_nodes") or ()) > 1:
                         kept = self.partitions[facts.kept(name), each["partition_index"]]
