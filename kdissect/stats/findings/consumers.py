@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, duration, many, times
+from kdissect.phrases import client_label, duration, many, most_frequent, quoted, times
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
@@ -498,14 +498,19 @@ class OutOfRange(Rule):
 
 
 _CLIENTS = 3  # shown in a message
+_REASON = 80  # characters of a reason, likewise
 
 
 @summed
 class Storms(Evidence):
-    """Rebalances by cause, and by the client that triggered them."""
+    """Rebalances by cause, by the client that triggered them, and by the reason that it gave; how many of
+    them an empty group.
+    """
 
     causes: Counter[str] = total(Counter)
     clients: Counter[str] = total(Counter)
+    reasons: Counter[str] = total(Counter)
+    of_empty: int = total()
 
 
 @summed
@@ -519,8 +524,8 @@ class RebalanceStorm(Rule):
     title = "A group rebalances repeatedly."
     when = (
         f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting those at the "
-        "start of a group (members join one after the other), those at its end (they leave one after the "
-        "other), and the follow-up rebalances of the cooperative protocol."
+        "start of a group (members join one after the other, unless the first one has returned), those at "
+        "its end (they leave one after the other), and the follow-up rebalances of the cooperative protocol."
     )
     advice = (
         "Check whether members are restarted, miss session.timeout.ms, or take longer than "
@@ -559,6 +564,10 @@ class RebalanceStorm(Rule):
                 evidence.clients.update(
                     each.causes[0].client_id for each in storm if each.causes and each.causes[0].client_id
                 )
+                evidence.reasons.update(
+                    each.causes[0].reason for each in storm if each.causes and each.causes[0].reason
+                )
+                evidence.of_empty = sum(each.members_before == 0 for each in storm)
                 yield self.part(group, evidence)
 
     def _message(self, _: Scope, each: Storms) -> str:
@@ -568,8 +577,14 @@ class RebalanceStorm(Rule):
         ]
         more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
         by = f"; triggered by client{'s' if len(named) > 1 else ''} {', '.join(named[:_CLIENTS])}{more}"
+        empty = f"; {each.of_empty:,} of an empty group" if each.of_empty else ""
+        reasons = "".join(
+            f"; reason: {quoted(reason, _REASON)} ({many(count, 'time')})"
+            for reason, count in most_frequent(each.reasons, 1)
+        )
         return (
-            f"{each.count:,} rebalances within {seconds:.0f} s ({counted(each.causes)}){by if named else ''}"
+            f"{each.count:,} rebalances within {seconds:.0f} s ({counted(each.causes)}){empty}"
+            f"{by if named else ''}{reasons}"
         )
 
 
