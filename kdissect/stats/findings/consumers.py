@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, duration, many, most_frequent, quoted, times
+from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, span, times
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.rebalances import counted
 from kdissect.stats.sums import Summed, earlier, earliest, join, largest, latest, merged, summed, total
+from kdissect.stats.transactions import TIMED_OUT, Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.transactions import Producer, Transaction
     from kdissect.stats.usual import Usual
 
 
@@ -329,9 +332,10 @@ class Stability(Summed):
 
 @summed
 class Holds(Evidence):
-    """Connections of readers that were held up, and the longest hold."""
+    """Connections of readers that were held up, the longest hold, and the open transactions."""
 
     longest: Hold = largest(Hold(0, 0, 0, 0))
+    holders: Distinct = merged(Distinct)
 
 
 @summed
@@ -352,15 +356,27 @@ class BlockedReaders(Rule):
         "are compared."
     )
     advice = (
-        "Find the producer that keeps the transaction open (summary --transactions, kafka-transactions "
-        "find-hanging), commit more often, or lower its transaction.timeout.ms."
+        "See what the producer does while its transaction is open (if it is not captured: kafka-transactions "
+        "find-hanging). Commit more often, or lower its transaction.timeout.ms."
     )
-    apis = frozenset({"Fetch"})
+    apis = Transactions.apis | {"Fetch"}
     counts = Stability
 
+    transactions: Transactions = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.transactions = Transactions(limits)
+
     def feed(self, facts: Facts) -> None:
-        """Add the offsets of a response; -1 means that the consumer reads uncommitted records too."""
-        response = facts.exchange.response_frame
+        """Add the offsets of a response; -1 means that the consumer reads uncommitted records too. Add what
+        transactions consist of.
+        """
+        response, request = facts.exchange.response_frame, facts.exchange.request or {}
+        if facts.api != "Fetch":
+            if facts.api != "Produce" or request.get("transactional_id"):
+                self.transactions.feed(facts)
+            return
         if facts.replica or response is None:
             return
         for position in facts.positions:
@@ -386,6 +402,7 @@ class BlockedReaders(Rule):
 
     def findings(self) -> Iterator[RulePart]:
         """Partitions whose readers were held up."""
+        known = list(self.transactions.transactions())
         for key, each in self.kept.items():
             hold = each.longest_hold()
             if hold is None or hold.held_ns < _HELD_UP_NS:
@@ -395,14 +412,37 @@ class BlockedReaders(Rule):
                 evidence.take(hold.since_ns, connection)
             evidence.last_ns = hold.since_ns + hold.held_ns
             evidence.longest = hold
+            if (holder := _holder(known, key, hold)) is not None:
+                evidence.holders.add(holder)
             yield self.part(key, evidence)
 
     def _message(self, _: Scope, each: Holds) -> str:
         hold = each.longest
+        whose = f" of {listed(each.holders.first(_CLIENTS))}" if len(each.holders) else ""
         return (
             f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
-            f"{many(hold.behind, 'offset')} below the high watermark: a transaction was open"
+            f"{many(hold.behind, 'offset')} below the high watermark: a transaction{whose} was open"
         )
+
+
+def _holder(
+    known: Iterable[tuple[str, Producer, Transaction]], partition: tuple[str, int], hold: Hold
+) -> str | None:
+    """The transaction that was open all the time, in words: the first, if there are several."""
+    end_ns = hold.since_ns + hold.held_ns - SECOND_NS
+    open_then = [
+        (each.start_ns, name, producer, each)
+        for name, producer, each in known
+        if partition in each.partitions
+        and each.start_ns <= hold.since_ns
+        and (each.end_ns is None or each.end_ns >= end_ns)
+    ]
+    if not open_then:
+        return None
+    _, name, producer, first = min(open_then, key=itemgetter(0, 1))
+    clients = listed([client_label(client) for client in producer.clients.first(_CLIENTS)])
+    end = f", timed out after {span(first.open_ns(0))}" if first.outcome == TIMED_OUT else ""
+    return f"{name} (client {clients}{end})"
 
 
 # ------------------------------------------------------------------------------------------------------------
