@@ -64,6 +64,7 @@ from kdissect.stats.findings.errors import (
     ProduceRefused,
     StorageError,
 )
+from kdissect.stats.findings.interrupted import PathInterrupted
 from kdissect.stats.findings.logins import SessionExpired
 from kdissect.stats.findings.members import MixedGroup, RevocationHeld
 from kdissect.stats.findings.outages import BrokerUnreachable
@@ -104,7 +105,7 @@ RULES: tuple[type[Rule], ...] = (
     ),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(WrongPort, HellosRejected, WrongProtocol, SharedAddress),
-    *(MtuBlackHole, IdleDropped, LongPollsCut),
+    *(MtuBlackHole, IdleDropped, PathInterrupted, LongPollsCut),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, ReplicaOutOfSync, StorageError),
     CoordinatorUnavailable,
