@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import on_causes
+import on_groups
 import on_kafka
 import on_mock
 import on_old_kafka
@@ -32,6 +33,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     **on_tls.SCENARIOS,
     **on_troubles.SCENARIOS,
     **on_causes.SCENARIOS,
+    **on_groups.SCENARIOS,
     **others.SCENARIOS,
 }
 

@@ -516,7 +516,7 @@ def forgotten(directory: Path) -> None:
         "captured before they are dropped, as at the client; what the reader sends is dropped before it is "
         "captured, as at the broker. Both clients connect again."
     )
-    findings = ["client-vanished"]
+    findings = ["path-interrupted", "client-vanished"]
     with ExitStack() as dropped, trouble(directory, "forgotten", what, findings) as cluster:
         reader = assigned(cluster.bootstrap, "reader", socket_timeout_ms=5000, fetch_wait_max_ms=2000)
         of_reader = connected()

@@ -6,9 +6,9 @@ those with something new. The others are remembered here: positions by connectio
 ``Limits.fetch_session_partitions`` of them. Above that, the least recently used session is evicted. If a
 capture starts in the middle of a session, its partitions are learned as they are named.
 
-A consumer is expected to go on after the records that it was sent. Whether it did is known from its next
-request. So the partitions whose last response had records are remembered too, as they were requested, in a
-session with ID 0 for each connection.
+A consumer is expected to go on after the records that it was sent, and elsewhere after OFFSET_OUT_OF_RANGE.
+Where it did is known from its next request. So the partitions whose last response had records or that error
+are remembered too, as they were requested, in a session with ID 0 for each connection.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.kafka.codes import error_code
 from kdissect.names import entries, kept
 from kdissect.phrases import TopicId
 
@@ -31,6 +32,7 @@ FETCH = 1
 _NO_SESSION = 0
 _FIRST_EPOCH = 0
 _NO_TIMESTAMP = -1
+_OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 
 class Position(NamedTuple):
@@ -45,6 +47,8 @@ class Position(NamedTuple):
         high_watermark, last_stable_offset, log_start_offset: from the broker. None if it did not send them.
         error: the partition's error code.
         repeats: how often in a row the same offset was requested again, although records came.
+        skipped: how far this request is past the one before, whose offset was out of range; negative: it went
+            back.
     """
 
     topic: str
@@ -57,6 +61,7 @@ class Position(NamedTuple):
     log_start_offset: int | None
     error: int
     repeats: int = 0
+    skipped: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -114,6 +119,8 @@ class FetchSessions:
             session[key] = position
             if end is not None and not position.error:
                 answered[key] = position._replace(next_offset=end)
+            elif position.error == _OUT_OF_RANGE:
+                answered[key] = position
         if answered:
             self._store((connection, _NO_SESSION), answered)
         assigned_id = exchange.response.get("session_id", _NO_SESSION)
@@ -161,8 +168,8 @@ class FetchSessions:
         """Remember the positions of a session, without what the last response returned."""
         positions = {
             each: position
-            if position.fetch_offset == position.next_offset and not position.repeats
-            else position._replace(fetch_offset=position.next_offset, repeats=0)
+            if position.fetch_offset == position.next_offset and not (position.repeats or position.skipped)
+            else position._replace(fetch_offset=position.next_offset, repeats=0, skipped=0)
             for each, position in session.items()
         }
         self._store(key, positions)
@@ -194,11 +201,16 @@ def _new_position(
         touched: the partition.
         topic: its topic, as it is kept.
         previous: its position in the session.
-        answered: as it was requested before, if records came.
+        answered: as it was requested before, if records or OFFSET_OUT_OF_RANGE came.
         end: offset after the records that came now.
         newest_ms: of these.
     """
     fetch_offset = touched.request.get("fetch_offset")
+    skipped = 0
+    if answered is not None and answered.error:
+        if fetch_offset is not None and answered.fetch_offset is not None:
+            skipped = fetch_offset - answered.fetch_offset
+        answered = None
     if (
         fetch_offset is None
         and answered is not None
@@ -227,6 +239,7 @@ def _new_position(
         ),
         touched.error or 0,
         answered.repeats + 1 if answered is not None and is_repeated else 0,
+        skipped,
     )
 
 

@@ -334,7 +334,8 @@ STORM = 4
 """This many rebalances within ``STORM_NS`` are a storm."""
 STORM_NS = 60 * SECOND_NS
 _EXPECTED = frozenset({rebalances.FIRST, rebalances.REVOCATION})
-"""Causes that do not count toward a storm: the first member, and second halves of cooperative rebalances."""
+"""Causes that do not count toward a storm: second halves of cooperative rebalances, and the first member
+unless it returns."""
 
 
 def histories(groups: Groups) -> list[GroupHistory]:
@@ -429,16 +430,25 @@ def _is_only(each: Rebalance, cause: str) -> bool:
 
 def _unrest(timeline: Sequence[Rebalance]) -> list[Rebalance]:
     """The rebalances that may be part of a storm: not those for which members of an empty group join one
-    after the other, or leave one after the other until the group is empty or the capture ends.
+    after the other, or leave one after the other until the group is empty or the capture ends. A client that
+    was the first before has returned, and does count.
     """
     lives: list[list[Rebalance]] = [[]]  # of the group, each from its first member on
+    returns: dict[int, Rebalance] = {}  # by the number of the life
+    known: set[str] = set()
     for each in timeline:
         if each.causes and each.causes[0].cause == rebalances.FIRST:
+            client = each.causes[0].client_id
+            if client in known:
+                returns[len(lives)] = each
+            elif client is not None:
+                known.add(client)
             lives.append([])
         elif not each.causes or each.causes[0].cause not in _EXPECTED:
             lives[-1].append(each)
     result: list[Rebalance] = []
     for number, life in enumerate(lives):
+        result += filter(None, (returns.get(number),))
         started = () if not number else takewhile(lambda each: _is_only(each, JOINED), life)
         rest = life[sum(1 for _ in started) :]
         ended = sum(1 for _ in takewhile(lambda each: _is_only(each, LEFT), reversed(rest)))

@@ -114,6 +114,12 @@ class Transactions(Summed):
         """The part of the document."""
         return part(self._merged_by_name(), dict(self.sequences), self._names, self._last_ns)
 
+    def transactions(self) -> Iterator[tuple[str, Producer, Transaction]]:
+        """Each that is listed or open, after its transactional ID and its producer."""
+        for (name, _), producer in self._merged_by_name().items():
+            for each in producer.full_history().transactions:
+                yield name or "", producer, each
+
     def other_counts(self) -> dict[str, int]:
         """Produced batches without their own row."""
         return other_counts(transactions=(self.producers, "batches"))
@@ -298,6 +304,8 @@ class Transactions(Summed):
         "Produce": _produce,
         "WriteTxnMarkers": _write_markers,
     }
+    apis: ClassVar[frozenset[str]] = frozenset(_handlers)
+    """APIs whose exchanges are events of transactions."""
 
 
 def _event(facts: Facts, kind: int, producer_id: int, epoch: int, error: str | None, **more: Any) -> Event:
@@ -355,7 +363,7 @@ def part(
     transactions = [
         _transaction(name[0] or "", each, last_ns)
         for name, history in histories.items()
-        for each in (*history.ended, *([history.open] if history.open else ()))
+        for each in history.transactions
     ]
     transactions.sort(
         key=lambda row: (OUTCOMES.index(row.outcome), -row.duration_us, row.start, row.transactional_id)
@@ -387,7 +395,7 @@ def part(
 def _producer(
     name: Name, producer: Producer, history: TransactionHistory, sequences: list[SequenceRow], last_ns: int
 ) -> ProducerRow:
-    transactions = [*history.ended, *([history.open] if history.open else ())]
+    transactions = history.transactions
     ids = sorted(producer.epochs)
     return row_of(
         ProducerRow,
@@ -558,6 +566,11 @@ class TransactionHistory(Summed):
     _owner: Event | None = either(None)  # the last InitProducerId that succeeded
     _last: Transaction | None = own(lambda: None)
     _is_known: bool = either(False)  # whether the ID had no open transaction before the next event
+
+    @property
+    def transactions(self) -> list[Transaction]:
+        """Those that are listed, the open one last."""
+        return [*self.ended, *filter(None, (self.open,))]
 
     def take(self, event: Event) -> None:
         """Add the next event."""

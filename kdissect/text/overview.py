@@ -28,7 +28,10 @@ from kdissect.phrases import (
     facts,
     listed,
     many,
+    most_frequent,
     printable,
+    quoted,
+    times,
     topic_label,
     truncate,
     wrapped,
@@ -49,6 +52,7 @@ LINES = 20
 
 _LABEL = 12  # columns
 _MAX_LINES = 3  # of an item
+_REASON = 60  # characters of the reason that a member gives
 _RED, _YELLOW, _FAINT = "error", "warning", "faint"
 _STYLES = {ERROR: _RED, WARNING: _YELLOW, FAILING: _RED, DEGRADED: _YELLOW, INCOMPLETE: _YELLOW}
 
@@ -252,7 +256,10 @@ def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
     if len(rebalances) == 1:
         causes = cause(rebalances[0].causes[0]) if rebalances[0].causes else ""
     else:
-        causes = counted(Counter(row.causes[0].cause for row in rebalances if row.causes))
+        first = [row.causes[0] for row in rebalances if row.causes]
+        causes = counted(Counter(each.cause for each in first))
+        for reason, count in most_frequent(Counter(each.reason for each in first if each.reason), 1):
+            causes += f"; {quoted(reason, _REASON)} {times(count)}"
     return f"{group.group}: {text}{f' ({causes})' if causes else ''}"
 
 

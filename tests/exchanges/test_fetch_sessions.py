@@ -203,3 +203,21 @@ def test_other_consumers_of_a_partition_are_others() -> None:
     sessions = FetchSessions(DEFAULT)
     for consumer in ("a", "b", "c"):
         assert repeats(fetch(sessions, requested(p0=5), returned(RECORDS, p0=9), on=consumer)) == (0, 8)
+
+
+def test_how_far_a_consumer_goes_after_an_offset_out_of_range() -> None:
+    for session_id in (0, SESSION):
+        for reset, skipped in ((35, 30), (2, -3), (5, 0)):
+            sessions = FetchSessions(DEFAULT)
+            failed = returned(p0=-1)
+            failed[0]["partitions"][0]["error_code"] = 1
+            fetch(sessions, requested(p0=5), failed, session_id=session_id)
+            session = (session_id, 1 if session_id else 0)
+            after = fetch(
+                sessions, requested(p0=reset), returned(p0=99), session=session, session_id=session_id
+            )
+            assert (after[0].skipped, after[0].repeats, after[0].next_offset) == (skipped, 0, reset)
+            again = fetch(
+                sessions, requested(p0=reset), returned(p0=99), session=session, session_id=session_id
+            )
+            assert again[0].skipped == 0

@@ -20,6 +20,7 @@ from samples.golden import captures
 from samples.pages import shown
 from tests.exchange_factory import exchange
 from tests.findings import finding as make_finding
+from tests.groups import heartbeat, join, leave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +99,26 @@ def test_causes_of_rebalances() -> None:
         ("groups      restless: empty, 1 storm, 11 rebalances (5 joins, 4 leaves, 1 first join, 1 timeout)"),
         "            calm: empty, 1 rebalance (calm joined as the first member)",
     ]
+
+
+def test_the_reason_that_a_member_gives() -> None:
+    exchanges = [
+        join("a", 1, 1, members=["a"], request_member_id="", until=1.1),
+        join("b", 5, 2, request_member_id="", until=5.3),
+        join("a", 5.1, 2, members=["a", "b"], until=5.3),
+        leave("b", 9, "closed\x1b[2J" + "!" * 99),
+        heartbeat("a", 9.1, 2, error=27),
+        join("a", 9.2, 3, members=["a"], until=9.3),
+    ]
+    lines = [
+        line
+        for line in overview(summarize(exchanges, parts=["group_history"]), 200).notes
+        if line.startswith("groups")
+    ]
+    assert len(lines) == 1
+    assert '(1 first join, 1 join, 1 leave; "closed' in lines[0]
+    assert lines[0].isprintable()
+    assert lines[0].endswith("once)")
 
 
 def test_what_cannot_be_read() -> None:

@@ -10,7 +10,8 @@ const MAX_MS: i64 = (1 << 61) / MS_NS;
 /// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
 const MAX_PARTITIONS: usize = 4096;
 
-/// The ID under which Python keeps the partitions whose last response had records, as they were requested.
+/// The ID under which Python keeps the partitions whose last response had records, or an offset out of range,
+/// as they were requested.
 const ANSWERED: i64 = 0;
 
 /// The positions in the partitions of a session.
@@ -210,8 +211,9 @@ impl Sessions {
         session.max(count(ANSWERED)) + partitions <= MAX_PARTITIONS
     }
 
-    /// Whether a Fetch requests the offset of the one before, although that one returned records.
-    pub fn repeats(&self, step: &Step, topic: &str, partition: i64, position: &Position) -> bool {
+    /// Whether a Fetch requests the offset of the one before, although that one returned records, or follows
+    /// an offset out of range.
+    pub fn is_odd(&self, step: &Step, topic: &str, partition: i64, position: &Position) -> bool {
         let of = |id: i64| {
             self.by_id
                 .get(&id)
@@ -220,6 +222,9 @@ impl Sessions {
         let Some(answered) = of(ANSWERED) else {
             return false;
         };
+        if answered.error != 0 {
+            return true;
+        }
         let previous = of(step.requested).filter(|_| step.is_incremental);
         let requested = match (position.fetch_offset, position.next_offset) {
             (None, Some(end)) if Some(end) <= answered.next_offset => answered.fetch_offset,

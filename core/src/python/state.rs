@@ -165,6 +165,7 @@ named_tuples! {
         log_start_offset: Option<i64>,
         error: i64,
         repeats: i64,
+        skipped: i64,
     }
 }
 
@@ -332,6 +333,7 @@ impl NamedPosition {
             log_start_offset: position.log_start,
             error: position.error,
             repeats: position.repeats,
+            skipped: 0,
         }
     }
 }

@@ -625,14 +625,14 @@ impl CountedConnection {
         (self.groups.len() - 1, true)
     }
 
-    /// Takes over the sessions that a Fetch continues. One that requests an offset again is odd.
+    /// Takes over the sessions that a Fetch continues. One that requests an offset again is odd, and so is one
+    /// after an offset out of range.
     fn take_over(&mut self, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
         let (step, sessions) = (&fetch.session, &mut self.splitter.memory.sessions);
         sessions.take_over(step)?;
         let mut positions = fetch.positions();
-        let is_repeated =
-            positions.any(|(topic, partition, each)| sessions.repeats(step, topic, partition, each));
-        match sessions.has_room(step, fetch.reads.len()) && !is_repeated {
+        let is_odd = positions.any(|(topic, partition, each)| sessions.is_odd(step, topic, partition, each));
+        match sessions.has_room(step, fetch.reads.len()) && !is_odd {
             true => Ok(()),
             false => Err(Odd),
         }

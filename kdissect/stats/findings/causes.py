@@ -52,9 +52,10 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("connection-refused", "connect-timeout", "broker-resets", "broker-closes"), BROKER),
         **dict.fromkeys(("reconnect-loop", "request-timeouts", "incomplete-messages"), BROKER),
         **dict.fromkeys(("broker-silent", "idle-connection-dropped"), BROKER),
-        **dict.fromkeys(("mtu-black-hole", "long-polls-cut"), PATH),
+        **dict.fromkeys(("mtu-black-hole", "path-interrupted", "long-polls-cut"), PATH),
         "leaders-moving": NODE,
         **dict.fromkeys(("not-leader-storm", "coordinator-unavailable", "not-enough-replicas"), TIME),
+        "replica-out-of-sync": TIME,
     },
     "advertised-listener-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout"), PATH),
@@ -75,15 +76,20 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         "falling-behind": CLIENT,
     },
     "mtu-black-hole": {
+        "path-interrupted": PATH,
         **dict.fromkeys(("network-loss", "request-timeouts", "reconnect-loop", "client-vanished"), PATH),
         **dict.fromkeys(("incomplete-messages", "broker-silent", "idle-connection-dropped"), PATH),
         **_WAITING,
     },
     "idle-connection-dropped": {
+        "path-interrupted": PATH,
         **dict.fromkeys(("network-loss", "request-timeouts", "client-vanished", "broker-resets"), PATH),
         **dict.fromkeys(("broker-closes", "incomplete-messages"), PATH),
         **_WAITING,
     },
+    "path-interrupted": dict.fromkeys(
+        ("network-loss", "request-timeouts", "incomplete-messages", "client-vanished"), PATH
+    ),
     "network-loss": {
         **_WAITING,
         **dict.fromkeys(("client-vanished", "incomplete-messages"), PATH),
@@ -100,6 +106,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     "reconnect-loop": {"connection-per-request": CLIENT},
     "topic-recreated": dict.fromkeys(("leaders-moving", "not-leader-storm", "offset-out-of-range"), TOPIC),
     "leaders-moving": {"not-leader-storm": TOPIC},
+    "replica-out-of-sync": {"not-enough-replicas": TOPIC},
     "poll-timeout": {"rebalance-storm": GROUP, "falling-behind": CLIENT},
 }
 """Fundamental causes first: if several explain a finding, the first one does."""

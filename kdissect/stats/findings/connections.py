@@ -1163,7 +1163,7 @@ class ClientVanished(ConnectionRule):
     title = "A client stops acknowledging and comes back on a new connection."
     when = (
         f"The broker retransmitted {_UNANSWERED_COPIES} times or more without an acknowledgment. The client "
-        "did not end the connection, but later opened another one."
+        "did not end the connection, or only with an RST, and later opened another one."
     )
     advice = (
         "Look for pauses, restarts and network changes on the client's host or container, and for lost NAT "
@@ -1178,7 +1178,8 @@ class ClientVanished(ConnectionRule):
         broker_side = 1 - row.client_side
         unread = row.tcp.unacknowledged(broker_side)
         kept = self.kept[tcp_key(row)]
-        if row.ended_by != CLIENT and unread and row.tcp.retransmitted(broker_side) >= _UNANSWERED_COPIES:
+        is_closed = row.ended_by == CLIENT and row.end is not None and not row.end.reset
+        if not is_closed and unread and row.tcp.retransmitted(broker_side) >= _UNANSWERED_COPIES:
             kept.note(row, row.last_ns)
             kept.bytes += unread
         else:

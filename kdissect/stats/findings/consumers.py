@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
 from kdissect.limits import SECOND_NS
-from kdissect.phrases import client_label, duration, many, times
+from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, span, times
 from kdissect.stats.findings.rule import Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.rebalances import counted
 from kdissect.stats.sums import Summed, earlier, earliest, join, largest, latest, merged, summed, total
+from kdissect.stats.transactions import TIMED_OUT, Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.transactions import Producer, Transaction
     from kdissect.stats.usual import Usual
 
 
@@ -330,9 +333,10 @@ class Stability(Summed):
 
 @summed
 class Holds(Evidence):
-    """Connections of readers that were held up, and the longest hold."""
+    """Connections of readers that were held up, the longest hold, and the open transactions."""
 
     longest: Hold = largest(Hold(0, 0, 0, 0))
+    holders: Distinct = merged(Distinct)
 
 
 @summed
@@ -353,15 +357,27 @@ class BlockedReaders(Rule):
         "are compared."
     )
     advice = (
-        "Find the producer that keeps the transaction open (summary --transactions, kafka-transactions "
-        "find-hanging), commit more often, or lower its transaction.timeout.ms."
+        "See what the producer does while its transaction is open (if it is not captured: kafka-transactions "
+        "find-hanging). Commit more often, or lower its transaction.timeout.ms."
     )
-    apis = frozenset({"Fetch"})
+    apis = Transactions.apis | {"Fetch"}
     counts = Stability
 
+    transactions: Transactions = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.transactions = Transactions(limits)
+
     def feed(self, facts: Facts) -> None:
-        """Add the offsets of a response; -1 means that the consumer reads uncommitted records too."""
-        response = facts.exchange.response_frame
+        """Add the offsets of a response; -1 means that the consumer reads uncommitted records too. Add what
+        transactions consist of.
+        """
+        response, request = facts.exchange.response_frame, facts.exchange.request or {}
+        if facts.api != "Fetch":
+            if facts.api != "Produce" or request.get("transactional_id"):
+                self.transactions.feed(facts)
+            return
         if facts.replica or response is None:
             return
         for position in facts.positions:
@@ -387,6 +403,7 @@ class BlockedReaders(Rule):
 
     def findings(self) -> Iterator[RulePart]:
         """Partitions whose readers were held up."""
+        known = list(self.transactions.transactions())
         for key, each in self.kept.items():
             hold = each.longest_hold()
             if hold is None or hold.held_ns < _HELD_UP_NS:
@@ -396,14 +413,37 @@ class BlockedReaders(Rule):
                 evidence.take(hold.since_ns, connection)
             evidence.last_ns = hold.since_ns + hold.held_ns
             evidence.longest = hold
+            if (holder := _holder(known, key, hold)) is not None:
+                evidence.holders.add(holder)
             yield self.part(key, evidence)
 
     def _message(self, _: Scope, each: Holds) -> str:
         hold = each.longest
+        whose = f" of {listed(each.holders.first(_CLIENTS))}" if len(each.holders) else ""
         return (
             f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
-            f"{many(hold.behind, 'offset')} below the high watermark: a transaction was open"
+            f"{many(hold.behind, 'offset')} below the high watermark: a transaction{whose} was open"
         )
+
+
+def _holder(
+    known: Iterable[tuple[str, Producer, Transaction]], partition: tuple[str, int], hold: Hold
+) -> str | None:
+    """The transaction that was open all the time, in words: the first, if there are several."""
+    end_ns = hold.since_ns + hold.held_ns - SECOND_NS
+    open_then = [
+        (each.start_ns, name, producer, each)
+        for name, producer, each in known
+        if partition in each.partitions
+        and each.start_ns <= hold.since_ns
+        and (each.end_ns is None or each.end_ns >= end_ns)
+    ]
+    if not open_then:
+        return None
+    _, name, producer, first = min(open_then, key=itemgetter(0, 1))
+    clients = listed([client_label(client) for client in producer.clients.first(_CLIENTS)])
+    end = f", timed out after {span(first.open_ns(0))}" if first.outcome == TIMED_OUT else ""
+    return f"{name} (client {clients}{end})"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -449,29 +489,48 @@ _OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 
 @summed
+class OffsetResets(Evidence):
+    """Such responses, and where the client went on: offsets that it skipped, and that it went back."""
+
+    skipped: int = total()
+    back: int = total()
+
+
+@summed
 class OutOfRange(Rule):
     """Retention deleted records before the consumer read them; auto.offset.reset sets where it continues."""
 
     name = "offset-out-of-range"
-    needs_flaws = True
     severity = WARNING
     of = ("client", "topic")
     failed = "count"
+    records = "skipped"
     title = "A consumer fetches an offset that does not exist, or no longer exists."
     when = "Any occurrence, because a consumer that keeps up never fetches such an offset."
     advice = "Compare the consumer's lag with the topic's retention, and check its auto.offset.reset."
     apis = frozenset({"Fetch"})
+    counts = OffsetResets
 
     def feed(self, facts: Facts) -> None:
-        """Count responses to consumers; a follower after a long absence gets the same error."""
-        if facts.replica or not facts.errors:
+        """Count responses to consumers, and what they skip; the core passes on the Fetch after such a
+        response. A follower after a long absence gets the same error.
+        """
+        if facts.replica:
             return
-        for each in facts.touched:
+        for each in facts.touched if facts.errors else ():
             if each.error == _OUT_OF_RANGE:
                 self.kept[facts.client, each.topic].add(facts)
+        for position in facts.positions:
+            if position.skipped:
+                kept = self.kept[facts.client, position.topic]
+                kept.skipped += max(0, position.skipped)
+                kept.back += max(0, -position.skipped)
 
-    def _message(self, _: Scope, each: Evidence) -> str:
-        return f"requested an out-of-range offset {times(each.count)}"
+    def _message(self, _: Scope, each: OffsetResets) -> str:
+        message = f"requested an out-of-range offset {times(each.count)}"
+        if each.skipped:
+            message += f"; skipped {many(each.skipped, 'record')}"
+        return f"{message}; went back {many(each.back, 'offset')}" if each.back else message
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -480,14 +539,19 @@ class OutOfRange(Rule):
 
 
 _CLIENTS = 3  # shown in a message
+_REASON = 80  # characters of a reason, likewise
 
 
 @summed
 class Storms(Evidence):
-    """Rebalances by cause, and by the client that triggered them."""
+    """Rebalances by cause, by the client that triggered them, and by the reason that it gave; how many of
+    them an empty group.
+    """
 
     causes: Counter[str] = total(Counter)
     clients: Counter[str] = total(Counter)
+    reasons: Counter[str] = total(Counter)
+    of_empty: int = total()
 
 
 @summed
@@ -501,8 +565,8 @@ class RebalanceStorm(Rule):
     title = "A group rebalances repeatedly."
     when = (
         f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting those at the "
-        "start of a group (members join one after the other), those at its end (they leave one after the "
-        "other), and the follow-up rebalances of the cooperative protocol."
+        "start of a group (members join one after the other, unless the first one has returned), those at "
+        "its end (they leave one after the other), and the follow-up rebalances of the cooperative protocol."
     )
     advice = (
         "Check whether members are restarted, miss session.timeout.ms, or take longer than "
@@ -541,6 +605,10 @@ class RebalanceStorm(Rule):
                 evidence.clients.update(
                     each.causes[0].client_id for each in storm if each.causes and each.causes[0].client_id
                 )
+                evidence.reasons.update(
+                    each.causes[0].reason for each in storm if each.causes and each.causes[0].reason
+                )
+                evidence.of_empty = sum(each.members_before == 0 for each in storm)
                 yield self.part(group, evidence)
 
     def _message(self, _: Scope, each: Storms) -> str:
@@ -550,8 +618,14 @@ class RebalanceStorm(Rule):
         ]
         more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
         by = f"; triggered by client{'s' if len(named) > 1 else ''} {', '.join(named[:_CLIENTS])}{more}"
+        empty = f"; {each.of_empty:,} of an empty group" if each.of_empty else ""
+        reasons = "".join(
+            f"; reason: {quoted(reason, _REASON)} ({many(count, 'time')})"
+            for reason, count in most_frequent(each.reasons, 1)
+        )
         return (
-            f"{each.count:,} rebalances within {seconds:.0f} s ({counted(each.causes)}){by if named else ''}"
+            f"{each.count:,} rebalances within {seconds:.0f} s ({counted(each.causes)}){empty}"
+            f"{by if named else ''}{reasons}"
         )
 
 

@@ -65,7 +65,9 @@ from kdissect.stats.findings.errors import (
     ProduceRefused,
     StorageError,
 )
+from kdissect.stats.findings.interrupted import PathInterrupted
 from kdissect.stats.findings.logins import SessionExpired
+from kdissect.stats.findings.members import MixedGroup, RevocationHeld
 from kdissect.stats.findings.outages import BrokerUnreachable
 from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole
 from kdissect.stats.findings.producers import (
@@ -77,6 +79,7 @@ from kdissect.stats.findings.producers import (
     TinyBatches,
     TransactionFailed,
 )
+from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from kdissect.stats.findings.rule import Rule, RulePart
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 
@@ -103,14 +106,16 @@ RULES: tuple[type[Rule], ...] = (
     ),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(WrongPort, HellosRejected, WrongProtocol, SharedAddress),
-    *(MtuBlackHole, IdleDropped, LongPollsCut),
+    *(MtuBlackHole, IdleDropped, PathInterrupted, LongPollsCut),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
-    *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
+    *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, ReplicaOutOfSync, StorageError),
+    CoordinatorUnavailable,
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
     *(ElectionsLost, BrokerRejected, SessionsEvicted),
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
+    *(MixedGroup, RevocationHeld),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""

@@ -90,6 +90,41 @@ def test_members_that_start_and_stop_one_after_the_other() -> None:
     assert Counter(row.causes[0].cause for row in group.rebalances) == {"first": 1, "join": 7, "leave": 7}
 
 
+def returning(names: list[str], every: float) -> list[Facts]:
+    """Clients, each alone in the group for a second."""
+    facts_of: list[Exchange] = []
+    for number, name in enumerate(names):
+        at, generation = 1 + number * every, 1 + 2 * number
+        facts_of += [
+            join(name, at, generation, members=[name], request_member_id="", until=at + 0.1),
+            sync(name, at + 0.2, generation, {"t": [0, 1]}),
+            leave(name, at + 1),
+        ]
+    return [Facts(each) for each in facts_of]
+
+
+def test_members_that_return_to_an_empty_group() -> None:
+    (row,) = findings_of(RebalanceStorm, returning(["a"] * 6, 5))
+    assert row.message == (
+        "5 rebalances within 20 s (5 first joins); 5 of an empty group; triggered by client a (5 times)"
+    )
+
+
+def test_restarts_now_and_then_and_clients_that_take_turns() -> None:
+    assert findings_of(RebalanceStorm, returning(["a"] * 4, 5)) == []
+    assert findings_of(RebalanceStorm, returning(["a"] * 9, 30)) == []
+    assert findings_of(RebalanceStorm, returning(list("abcdefgh"), 5)) == []
+
+
+def test_the_reason_that_members_give() -> None:
+    facts = restless(3, 5)
+    for each in facts:
+        if each.api == "LeaveGroup":
+            each.exchange.request["members"][0]["reason"] = "closed"  # type: ignore[index]
+    (row,) = findings_of(RebalanceStorm, facts)
+    assert row.message.endswith('; reason: "closed" (2 times)')
+
+
 def test_a_member_whose_poll_takes_too_long() -> None:
     reason = "consumer poll timeout has expired."
     left = [

@@ -515,6 +515,34 @@ def test_a_client_that_vanishes_and_comes_back() -> None:
     assert row.message.startswith("the client stopped acknowledging on 1 connection, with 16 bytes")
 
 
+def test_a_host_that_restarts_resets_its_old_connection() -> None:
+    answer = heartbeat_answers(1)[0]
+    gone = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(answer)
+    for _ in range(4):
+        gone.waits(1).put(1, PSH | ACK, answer, sequence=5001)
+    assert "client-vanished" in rules(gone.put(0, RST), served(at_s=20))
+
+
+def unacknowledged(copies: int) -> Talk:
+    """A request that is retransmitted so often, behind one that is answered."""
+    one = requested().broker_sends(heartbeat_answers(1)[0]).put(0, ACK)
+    lost = heartbeats(2)[1]
+    sequence = 1001 + len(heartbeats(1)[0])
+    for _ in range(1 + copies):
+        one.put(0, PSH | ACK, lost, sequence=sequence).waits(1)
+    return one
+
+
+def test_requests_that_nobody_acknowledges() -> None:
+    assert "path-interrupted" not in rules(unacknowledged(4)), "no new connection works"
+    assert "path-interrupted" not in rules(unacknowledged(1), served(at_s=20))
+    (row,) = (row for row in findings(unacknowledged(4), served(at_s=20)) if row.rule == "path-interrupted")
+    assert row.message.endswith(
+        "1 request on 1 connection never acknowledged, despite retransmissions; new ones work"
+    )
+    assert (row.impact.requests, row.impact.connections) == (1, 1)
+
+
 def test_connections_that_the_broker_ends_are_not_the_clients_habit() -> None:
     loop = [requested(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
     assert rules(*(one.finish() for one in loop)) == ["connection-per-request"]
