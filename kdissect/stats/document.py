@@ -890,6 +890,20 @@ class IntervalRow(LoadRow):
 
 
 @dataclass(slots=True, kw_only=True)
+class BusiestRow:
+    """What a broker, client, topic or group did over time: one number for each row of `intervals`."""
+
+    table: str = described("`broker`, `client`, `topic` or `group`.")
+    name: str | None = described("Null: all others together.")
+    exchanges: list[int] | None = described("Exchanges; null for topics, like `errors`.")
+    errors: list[int] | None = described("Those with an error that is not expected.")
+    produced_bytes: list[int] | None = described(
+        "Bytes of records written, unless rejected; null if it is not a topic, like `fetched_bytes`."
+    )
+    fetched_bytes: list[int] | None = described("Bytes of records read, without replication.")
+
+
+@dataclass(slots=True, kw_only=True)
 class CaptureRow:
     """Totals of the capture, and what is missing from it."""
 
@@ -932,6 +946,10 @@ class Summary:
     slowest: list[SlowRow] | None = described("The exchanges with the longest service times.")
     waits: list[WaitRow] | None = described("Time that was not service time, by kind.")
     intervals: list[IntervalRow] | None = described("A time series.")
+    busiest: list[BusiestRow] | None = described(
+        "Of `intervals` whose length doubles as the capture grows, as in `kdissect report`: the 7 busiest "
+        "brokers, clients, topics and groups. Names that are in several clusters are counted together."
+    )
     group_history: list[GroupHistory] | None = described("Members and rebalances of each group.")
     lag: list[LagRow] | None = described("Consumer lag.")
     lag_over_time: list[LagOverTimeRow] | None = described(

@@ -1,21 +1,28 @@
-"""Facts -> a load for each interval, of all exchanges and of each row of one table; connections, too."""
+"""Facts -> a load for each interval, of all exchanges and of each row of one table; connections, too.
+
+For charts, also two numbers for each broker, client, topic and group: 16 bytes for each that was seen before,
+so 80 MB if all tables are full, and much less before.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
+from operator import add
 from typing import TYPE_CHECKING
 
 from kdissect.kafka.codes import UNNAMED_ERROR
 from kdissect.limits import SECOND_NS
+from kdissect.names import kept
 from kdissect.stats import rows
-from kdissect.stats.document import IntervalRow
+from kdissect.stats.document import BusiestRow, IntervalRow
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
@@ -26,7 +33,45 @@ SHORTEST_NS = SECOND_NS // 8
 """Interval that doubles as a capture grows: so they become whole seconds."""
 MAX_INTERVALS = 600
 """Such intervals, at most."""
+BUSIEST = 7
+"""Brokers, clients, topics and groups that have their own numbers in the document."""
 _UNKNOWN = "unknown"  # all APIs and errors without a name, or a capture could have any number of them
+_BROKER, _CLIENT, _TOPIC, _GROUP = "broker", "client", "topic", "group"
+_EXCHANGES, _RECORDS = ("exchanges", "errors"), ("produced_bytes", "fetched_bytes")
+_NO_COLUMNS: dict[str, list[int] | None] = dict.fromkeys((*_EXCHANGES, *_RECORDS))
+
+
+class Shares:
+    """Two numbers for each name; ``numbers`` has them by the place of the name."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self) -> None:
+        self.numbers = array("Q")
+
+    def add(self, place: int, one: int, two: int) -> None:
+        """Add to the numbers of a name."""
+        if (missing := 2 * place + 2 - len(self.numbers)) > 0:
+            self.numbers.frombytes(bytes(8 * missing))
+        self.numbers[2 * place] += one
+        self.numbers[2 * place + 1] += two
+
+    def merge(self, other: Shares) -> None:
+        """Add the numbers of others, whose names have the same places."""
+        short, long = sorted((self.numbers, other.numbers), key=len)
+        self.numbers = array("Q", map(add, short, long)) + long[len(short) :]
+
+    def of(self, places: Sequence[int]) -> tuple[int, int]:
+        """The sums of names."""
+        numbers = self.numbers
+        known = [2 * place for place in places if 2 * place < len(numbers)]
+        return sum(numbers[each] for each in known), sum(numbers[each + 1] for each in known)
+
+    def move(self, places: Sequence[int]) -> None:
+        """Give the names other places; several may get the same."""
+        numbers, self.numbers = self.numbers, array("Q")
+        for place, one, two in zip(places, numbers[::2], numbers[1::2], strict=False):
+            self.add(place, one, two)
 
 
 @summed
@@ -40,6 +85,8 @@ class IntervalLoad(Load):
         queued_us, throttled_us, network_us: sums of parts of latencies (exchanges/latency.py);
             ``transfer_us``: of what is not part of latencies.
         opened: Kafka connections that began with a TCP handshake; ``ended``: by who ended them and how.
+        shares: of brokers, clients and groups, exchanges and those with an error that is not expected; of
+            topics, bytes of records written and read.
     """
 
     apis: Counter[str] = total(Counter)
@@ -52,6 +99,7 @@ class IntervalLoad(Load):
     transfer_us: int = total()
     opened: int = total()
     ended: Counter[str] = total(Counter)
+    shares: Shares = merged(Shares)
 
     def add(self, facts: Facts) -> None:
         """Count an exchange."""
@@ -88,23 +136,35 @@ class Intervals(Summed):
         limits: sizes of the table.
         length_ns: of an interval.
         by: a table of ``traffic.BY`` whose rows have intervals too.
-        max_rows: if there are more, the length of the intervals doubles; 0: it does not. That depends only on
-            when something happened, not on the order in which it is counted.
+        max_rows: if there are more, the length of the intervals doubles; 0: it does not, and names have no
+            shares. That depends only on when something happened, not on the order in which it is counted.
     """
 
     length_ns: int = own()
     _by: frozenset[str] = own()
     _max_rows: int = own()
+    _max_names: int = own()
     _loads: Bounded[tuple[int, str | None], IntervalLoad] = merged()
+    _places: dict[str, dict[str | None, int]] = own()  # of names, by table; None: all further names
 
     def __init__(self, limits: Limits, length_ns: int, by: frozenset[str], max_rows: int = 0) -> None:
         self.length_ns, self._by, self._max_rows = length_ns, by, max_rows
+        self._max_names = limits.summary_rows
+        self._places = {table: {} for table in (_BROKER, _CLIENT, _TOPIC, _GROUP)}
         self._loads = Bounded(limits.summary_intervals, IntervalLoad)
 
     def feed(self, facts: Facts) -> None:
         """Count an exchange in the interval of its time."""
         time_ns = facts.exchange.time_ns
-        self._at(time_ns).add(facts)
+        load = self._at(time_ns)
+        load.add(facts)
+        if self._max_rows:
+            self._share(load.shares, facts, 1, bool(facts.serious))
+            for each in facts.touched:
+                written = 0 if each.produced is None or each.error else len(each.produced)
+                read = 0 if each.fetched is None or facts.replica else len(each.fetched)
+                if written or read:
+                    load.shares.add(self._place(_TOPIC, each.topic), written, read)
         places = [(each.topic, each.partition) for each in facts.touched]
         for key in self._keys(facts, facts.exchange.connection.name, places):
             self._at(time_ns, key).add(facts)
@@ -112,7 +172,15 @@ class Intervals(Summed):
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted, all in one interval."""
         time_ns = usual.noted.first_ns
-        self._at(time_ns).add_usual(usual)
+        load = self._at(time_ns)
+        load.add_usual(usual)
+        if self._max_rows:
+            self._share(load.shares, usual, usual.exchanges, 0)
+            for topic, each in usual.volumes():
+                size = each.size[0]
+                written, read = (size, 0) if usual.writes is not None else (0, size)
+                if size and not usual.is_replicated:
+                    load.shares.add(self._place(_TOPIC, topic), written, read)
         for key in self._keys(usual, usual.connection.name, usual.partitions):
             self._at(time_ns, key).add_usual(usual)
 
@@ -129,6 +197,13 @@ class Intervals(Summed):
         """Add another, in the longer intervals."""
         shorter, longer = sorted((self, other), key=lambda each: each.length_ns)
         shorter.lengthen(longer.length_ns)
+        places = {
+            place: self._place(table, name)
+            for table, names in other._places.items()
+            for name, place in names.items()
+        }
+        for load in other._loads.values():
+            load.shares.move([place for _, place in sorted(places.items())])
         Summed.merge(self, other)
         self._shorten()
 
@@ -151,6 +226,37 @@ class Intervals(Summed):
             )
             for start_ns, key, load in self.loads()
         ]
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """Names of ``traffic.BY`` by which counts of the core must be apart."""
+        return self._by | ({_GROUP} if self._max_rows else frozenset())
+
+    def busiest(self, names: Mapping[str, str]) -> list[BusiestRow] | None:
+        """The largest shares of each table, then those of all others; None: there are no shares.
+
+        Args:
+            names: of topic IDs.
+        """
+        if not self._max_rows:
+            return None
+        shares = [load.shares for _, key, load in self.loads() if key is None]
+        found = []
+        for table, places in self._places.items():
+            known: dict[str | None, list[int]] = defaultdict(list)
+            for name, place in places.items():
+                known[kept(names.get(name, name)) if name is not None else None].append(place)
+            totals = {name: sum(sum(each.of(of)) for each in shares) for name, of in known.items()}
+            ranked = sorted(known, key=lambda name: (name is None, -totals[name], name))
+            shown = ranked if len(ranked) <= BUSIEST + 1 else ranked[:BUSIEST]
+            series = {name: known[name] for name in shown}
+            if rest := [place for name in ranked[len(shown) :] for place in known[name]]:
+                series[None] = rest
+            for name, of in series.items():
+                numbers = map(list, zip(*(each.of(of) for each in shares), strict=True))
+                columns = dict(zip(_RECORDS if table == _TOPIC else _EXCHANGES, numbers, strict=True))
+                found.append(BusiestRow(table=table, name=name, **_NO_COLUMNS | columns))
+        return found
 
     def loads(self) -> Iterator[tuple[int, str | None, IntervalLoad]]:
         """Start of each interval, row key (None: all exchanges) and counts, in order of time."""
@@ -180,6 +286,21 @@ class Intervals(Summed):
             if longer_ns != start_ns:
                 load = self._loads.pop((start_ns, key))
                 self._loads[longer_ns, key].merge(load)
+
+    def _share(self, shares: Shares, counted: Facts | Usual, exchanges: int, errors: int) -> None:
+        """Count exchanges of the same broker, client and group."""
+        for table, name in ((_BROKER, counted.broker), (_CLIENT, counted.client), (_GROUP, counted.group)):
+            if name is not None:
+                shares.add(self._place(table, name), exchanges, errors)
+
+    def _place(self, table: str, name: str | None) -> int:
+        """The place of a name in ``Shares``, or that of all names for which there is no room."""
+        places = self._places[table]
+        if name is not None and name not in places and (name := kept(name)) not in places:
+            name = name if len(places) < self._max_names else None
+        if name not in places:
+            places[name] = sum(map(len, self._places.values()))
+        return places[name]
 
     def _keys(
         self, counted: Facts | Usual, connection: str, partitions: Sequence[tuple[str, int]]

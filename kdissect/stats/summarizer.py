@@ -183,7 +183,7 @@ class Summarizer(Summed):
             self._sessions,
             slowest=self._slowest,
             interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
-            by=self._by.union(self._grouped),
+            by=self._by.union(self._grouped, () if self.intervals is None else self.intervals.apart),
         )
 
     def feed_usual(self, usual: Usual) -> None:
@@ -311,6 +311,7 @@ class Summarizer(Summed):
             slowest=rows.slowest(traffic, names),
             waits=rows.waits(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
+            busiest=None if self.intervals is None else self.intervals.busiest(names),
             lag_over_time=lag.rows_of(Lag.over_time, worst_first) if is_series and lag is not None else None,
             host_connections=None if ended is None else ended.host_rows(),
             connections_over_time=ended.over_time() if is_series and ended is not None else None,

@@ -7,8 +7,11 @@ are those of the page.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from functools import cache
+from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +19,7 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.errors import UsageError
 from kdissect.extras import install
 from kdissect.net.analysis import ONE_WAY, REFUSED, UNANSWERED, UNOPENED
-from kdissect.phrases import printable, topic_label, truncate
+from kdissect.phrases import many, printable, topic_label, truncate
 from kdissect.stats.rows import BOUNDS_US
 from kdissect.text.transactions_page import outcome_text
 
@@ -27,7 +30,7 @@ except ImportError as error:
     raise UsageError(f"charts need Altair and vl-convert: {install('report')}") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from kdissect.stats.document import GroupHistory, IntervalRow, LagRow, LifetimeRow, Summary
@@ -90,9 +93,37 @@ class _Kind(NamedTuple):
 
 
 _TEXT = ("labelColor", "titleColor")
-_MARGIN = 110  # pixels left of each chart, so that equal times are below each other
-_HEAT = ["#7fb3d5", "#e0a030", "#c0392b"]  # all of them readable on white and on black
+_MARGIN = 60  # pixels left of each chart, so that equal times are below each other
+_HEAT: dict[str, Any] = {"type": "log", "interpolate": "rgb", "range": ["#7fb3d5", "#e0a030", "#c0392b"]}
+"""All of them readable on white and on black."""
+_DECADES = alt.Axis(values=[10.0**power for power in range(-3, 7)], format="~g")
 _SEVERITIES = {ERROR: "#d0402b", WARNING: "#e0902b", NOTE: "#5b8fc9"}
+_EXCHANGES = {"exchanges": "#4c78a8", "with errors": "#d0402b"}
+_RECORDS = {"bytes written": "#4c78a8", "bytes read": "#59a89c"}
+_LANE_TITLE = 0.4  # of the height of a small chart
+_PALETTE = (
+    *("#4c78a8", "#f58518", "#54a24b", "#b79a20", "#b279a2", "#9d755d", "#72b7b2", "#ff9da6"),
+    *("#7f6fc0", "#439894", "#d6a5c9", "#8cbf56"),
+)
+_GRAY = "#8a8a8a"
+_USUAL_APIS = dict(
+    zip(
+        (
+            "Fetch",
+            "Produce",
+            "Metadata",
+            "ApiVersions",
+            "Heartbeat",
+            "OffsetCommit",
+            "ListOffsets",
+            "JoinGroup",
+        ),
+        _PALETTE,
+        strict=False,
+    )
+)
+"""Their colors are the same in all charts and reports."""
+_STABLE = {"stable": "#b8c4ce", "empty": "#8a8a8a"}
 _UNSERVED = ", requests outstanding"
 _ENDINGS = {
     "client FIN": "#4c78a8",
@@ -109,6 +140,7 @@ _ENDINGS = {
     f"client RST{_UNSERVED}": "#b3261e",
     f"broker RST{_UNSERVED}": "#8b1a1a",
 }
+_OPENED = {"opened": "#b79a20"}
 _CONFIG: dict[str, Any] = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -116,7 +148,8 @@ _CONFIG: dict[str, Any] = {
     | {"gridOpacity": 0.15, "titleFontWeight": "normal"},
     "axisY": {"minExtent": _MARGIN, "maxExtent": _MARGIN, "labelLimit": _MARGIN - 10},
     "legend": dict.fromkeys(_TEXT, "currentColor")
-    | {"orient": "top", "columns": 4, "titleFontWeight": "normal", "labelLimit": 240},
+    | {"orient": "top", "titleFontWeight": "normal", "labelLimit": 240}
+    | {"columns": {"expr": "max(1, floor(width / 140))"}},
     "view": {"stroke": None},
     "aria": False,  # of each mark: the chart has a description, and a table of its numbers
 }
@@ -134,7 +167,7 @@ def _time() -> alt.X:
         f"utcFormat(datum.value, {span_ms} < 10e3 ? '%H:%M:%S.%L' : {span_ms} < 600e3 ? '%H:%M:%S' : "
         f"{span_ms} < 172800e3 ? '%H:%M' : '%m-%d %H:%M')"
     )
-    axis = alt.Axis(labelExpr=label, labelOverlap=True)
+    axis = alt.Axis(labelExpr=label, labelOverlap=True, tickCount=alt.ExprRef("ceil(width / 90)"))
     scale = alt.Scale(type="utc", domainMin=first, domainMax=last, nice=False)
     return alt.X("t:T", title="UTC", scale=scale, axis=axis)
 
@@ -149,17 +182,26 @@ def _rows() -> Form:
 
 
 def _folded(columns: Columns) -> Form:
-    return _rows().transform_fold([*_series_of(columns)], as_=["k", "v"])
+    fields = [re.sub(r"[\\.\[\]'\"]", r"\\\g<0>", name) for name in _series_of(columns)]
+    return _rows().transform_fold(fields, as_=["k", "v"])
 
 
 def _tips(*shown: alt.Tooltip) -> list[alt.Tooltip]:
     return [alt.Tooltip("at:N", title="from"), *shown]
 
 
-def _stacked(unit: str, height: int = 160) -> Callable[[Columns], Form]:
+def _colors(names: Iterable[str], colors: Mapping[str, str]) -> alt.Scale:
+    """A scale with these colors, for names that have none others, and gray for the rest."""
+    free = iter(color for color in _PALETTE if color not in {colors.get(name) for name in names})
+    known = {name: colors.get(name) or (_GRAY if name == _OTHERS else next(free, _GRAY)) for name in names}
+    return alt.Scale(domain=[*known], range=[*known.values()])
+
+
+def _stacked(unit: str, colors: Mapping[str, str], height: int = 160) -> Callable[[Columns], Form]:
     """Bars of several series on top of each other."""
 
     def form(columns: Columns) -> Form:
+        series = _series_of(columns)
         return (
             _folded(columns)
             .transform_stack(stack="v", groupby=["t"], as_=["low", "high"])
@@ -170,7 +212,7 @@ def _stacked(unit: str, height: int = 160) -> Callable[[Columns], Form]:
                 x2="e:T",
                 y=alt.Y("low:Q", title=unit, axis=alt.Axis(format="~s", tickCount=5)),
                 y2="high:Q",
-                color=alt.Color("k:N", title=None, sort=_series_of(columns)),
+                color=alt.Color("k:N", title=None, scale=_colors(series, colors)),
                 tooltip=_tips(alt.Tooltip("k:N", title=unit), alt.Tooltip("v:Q", title="value")),
             )
             .properties(width="container", height=height)
@@ -182,7 +224,7 @@ def _stacked(unit: str, height: int = 160) -> Callable[[Columns], Form]:
 def _overview(columns: Columns) -> Form:
     """A small chart of all of the time, in which a part of it can be selected."""
     brush = alt.selection_interval(name=BRUSH, encodings=["x"])
-    return _stacked("per second", 60)(columns).add_params(brush)
+    return _stacked("per second", _EXCHANGES, 60)(columns).add_params(brush)
 
 
 def _levels(columns: Columns) -> Form:
@@ -194,7 +236,7 @@ def _levels(columns: Columns) -> Form:
         .encode(
             x=_time(),
             x2="e:T",
-            y=alt.Y("v:Q", title="ms", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")),
+            y=alt.Y("v:Q", title="ms", scale=alt.Scale(type="log"), axis=_DECADES),
             color=alt.Color("k:N", title=None, sort=_series_of(columns)),
             tooltip=_tips(alt.Tooltip("k:N", title="quantile"), alt.Tooltip("v:Q", title="ms")),
         )
@@ -212,32 +254,114 @@ def _heat_map(columns: Columns) -> Form:
             x=_time(),
             x2="e:T",
             y=alt.Y("k:N", title="service time", sort=_BELOW[::-1]),
-            color=alt.Color("v:Q", title="exchanges", scale=alt.Scale(type="log", range=_HEAT)),
+            color=alt.Color("v:Q", title="exchanges", scale=alt.Scale(**_HEAT)),
             tooltip=_tips(alt.Tooltip("k:N", title="took"), alt.Tooltip("v:Q", title="exchanges")),
         )
         .properties(width="container", height=230)
     )
 
 
-def _spans(kind: str, colors: Mapping[str, str] | None = None) -> Callable[[Columns], Form]:
-    """A line of bars for each name; ``kind``: what their colors mean."""
+def _spans(what: str, kind: str, colors: Mapping[str, str] | None = None) -> Callable[[Columns], Form]:
+    """A line of bars for each name, which is ``what``; ``kind``: what their colors mean."""
 
     def form(columns: Columns) -> Form:
-        shown = {name: color for name, color in (colors or {}).items() if name in columns["kind"]}
-        scale = alt.Scale(domain=list(shown), range=list(shown.values())) if shown else alt.Undefined
-        return (
+        kinds = dict.fromkeys(columns["kind"])
+        known = [name for name in colors or () if name in kinds]
+        scale = _colors(dict.fromkeys([*known, *kinds]), colors or {})
+        y = alt.Y("name:N", title=what, sort=None, axis=alt.Axis(labels=False, ticks=False))
+        bars = (
             _rows()
-            .mark_bar(clip=True, fillOpacity=0.7, strokeWidth=1)
+            .mark_bar(clip=True, fillOpacity=0.5, strokeWidth=1)
             .encode(
                 x=_time(),
                 x2="e:T",
-                y=alt.Y("name:N", title=None, sort=None),
+                y=y,
                 color=alt.Color("kind:N", title=kind, scale=scale),
                 stroke=alt.Stroke("kind:N", title=kind, scale=scale),  # so that short ones have a color
-                tooltip=_tips(alt.Tooltip("name:N"), alt.Tooltip("kind:N", title=kind)),
+                tooltip=_tips(
+                    alt.Tooltip("name:N", title=what),
+                    alt.Tooltip("kind:N", title=kind),
+                    *([alt.Tooltip("detail:N")] if "detail" in columns else []),
+                ),
             )
-            .properties(width="container", height=20 * len(set(columns["name"])))
         )
+        text = (
+            alt.Chart(alt.NamedData("rows"))
+            .transform_aggregate(bars="count()", groupby=["name"])
+            .mark_text(align="left", fill="currentColor")
+            .encode(x=alt.value(3), y=y, text="name:N")
+        )
+        return (bars + text).properties(width="container", height=20 * len(set(columns["name"])))
+
+    return form
+
+
+def _lanes(kinds: Mapping[str, str]) -> Callable[[Columns], Form]:
+    """A small chart for each name, below each other: two numbers on top of each other, up to a line at their
+    maximum. ``kinds``: what the numbers are, and their colors.
+    """
+
+    def form(columns: Columns) -> Form:
+        keys = _series_of(columns)
+        count = len(keys) // len(kinds)
+        names = [key.removesuffix(f": {next(iter(kinds))}") for key in keys[:: len(kinds)]]
+        tops = [
+            max(
+                map(
+                    sum, zip(*(columns[key] for key in keys[len(kinds) * place :][: len(kinds)]), strict=True)
+                )
+            )
+            for place in range(count)
+        ]
+        y = alt.Y(
+            "high:Q",
+            title="per second",
+            scale=alt.Scale(domain=[count, 0], nice=False, zero=False),
+            axis=alt.Axis(
+                values=[place + _LANE_TITLE for place in range(count)],
+                labelExpr=f"format({json.dumps(tops)}[floor(datum.value)], '.3~s')",
+                domain=False,
+                ticks=False,
+            ),
+        )
+        number = f"indexof({json.dumps(keys)}, datum.k)"
+        height = f"{1 - _LANE_TITLE} / {json.dumps(tops)}[datum.lane]"
+        bars = (
+            _folded(columns)
+            .transform_calculate(
+                lane=f"floor({number} / {len(kinds)})",
+                kind=f"{json.dumps([*kinds])}[{number} % {len(kinds)}]",
+            )
+            .transform_stack(stack="v", groupby=["t", "lane"], as_=["from_", "to_"])
+            .transform_filter("datum.v > 0")
+            .transform_calculate(
+                low=f"datum.lane + 1 - datum.from_ * {height}",
+                high=f"datum.lane + 1 - datum.to_ * {height}",
+                name=f"{json.dumps(names)}[datum.lane]",
+            )
+            .mark_rect(clip=True, stroke=None)
+            .encode(
+                x=_time(),
+                x2="e:T",
+                y=y,
+                y2="low:Q",
+                color=alt.Color(
+                    "kind:N", title=None, scale=alt.Scale(domain=[*kinds], range=[*kinds.values()])
+                ),
+                tooltip=_tips(
+                    alt.Tooltip("name:N"), alt.Tooltip("kind:N"), alt.Tooltip("v:Q", title="per second")
+                ),
+            )
+        )
+        titles = alt.InlineData(
+            [{"y": place + _LANE_TITLE, "name": name} for place, name in enumerate(names)]
+        )
+        text = (
+            alt.Chart(titles)
+            .mark_text(align="left", baseline="bottom", fill="currentColor", dy=-2)
+            .encode(x=alt.value(2), y="y:Q", text="name:N")
+        )
+        return (bars + text).properties(width="container", height=48 * count)
 
     return form
 
@@ -258,18 +382,21 @@ def _points(columns: Columns) -> Form:  # noqa: ARG001  (all forms take them)
 
 
 def _matrix(columns: Columns) -> Form:
-    """A square for each client host and broker, colored by a count."""
-    return (
-        alt.Chart(alt.NamedData("rows"))
-        .mark_rect(stroke="currentColor", strokeOpacity=0.3)
-        .encode(
-            x=alt.X("broker:N", sort=None, axis=alt.Axis(labelAngle=-30)),
-            y=alt.Y("host:N", title="client host", sort=None),
-            color=alt.Color("connections:Q", scale=alt.Scale(type="log", range=_HEAT)),
-            tooltip=["host:N", "broker:N", "connections:Q", "failed:Q", alt.Tooltip("bytes:Q", format="~s")],
-        )
-        .properties(width="container", height=20 * len(set(columns["host"])))
+    """A square for each client host and broker, with a count, and colored by it."""
+    squares = alt.Chart(alt.NamedData("rows")).encode(
+        x=alt.X("broker:N", sort=None, axis=alt.Axis(labelAngle=-30)),
+        y=alt.Y(
+            "host:N",
+            title="client host",
+            sort=None,
+            axis=alt.Axis(minExtent=_MARGIN, maxExtent=4 * _MARGIN, labelLimit=4 * _MARGIN),
+        ),
+        tooltip=["host:N", "broker:N", "connections:Q", "failed:Q", alt.Tooltip("bytes:Q", format="~s")],
     )
+    color = alt.Color("connections:Q", scale=alt.Scale(**_HEAT))
+    colored = squares.mark_rect(stroke="currentColor", strokeOpacity=0.3).encode(color=color)
+    counts = squares.mark_text(fill="black").encode(text=alt.Text("connections:Q", format=","))
+    return (colored + counts).properties(width="container", height=20 * len(set(columns["host"])))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -359,6 +486,7 @@ class _Span(NamedTuple):
     end: datetime
     name: str
     kind: str
+    detail: str = ""
 
 
 def _bars(spans: list[_Span]) -> Columns | None:
@@ -367,12 +495,16 @@ def _bars(spans: list[_Span]) -> Columns | None:
     shown = sorted([span for span in spans if span.name in names][:_SPANS])
     if not shown:
         return None
-    return {
+    columns: Columns = {
         "t": [_ms(span.start) for span in shown],
         "e": [max(_ms(span.end), _ms(span.start) + 1) for span in shown],
         "name": [_label(span.name) for span in shown],
         "kind": [span.kind for span in shown],
+        "detail": [span.detail for span in shown],
     }
+    if not any(columns["detail"]):
+        del columns["detail"]
+    return columns
 
 
 def _findings(summary: Summary) -> Columns | None:
@@ -384,13 +516,25 @@ def _findings(summary: Summary) -> Columns | None:
 
 
 def _groups(summary: Summary) -> Columns | None:
-    def spans(group: GroupHistory) -> Iterator[_Span]:
-        for row in group.rebalances:
-            cause = row.causes[0].cause if row.causes else "unknown"
-            yield _Span(row.start, row.end or group.last, group.group, cause)
-
     busiest = sorted(summary.group_history or (), key=lambda group: -len(group.rebalances))
-    return _bars([span for group in busiest for span in spans(group)])
+    return _bars([span for group in busiest for span in _generations(group)])
+
+
+def _generations(group: GroupHistory) -> Iterator[_Span]:
+    """The rebalances of a group, and what it was between them."""
+
+    def members(count: int | None) -> str:
+        return "members unknown" if count is None else many(count, "member")
+
+    for row, following in zip_longest(group.rebalances, group.rebalances[1:]):
+        until = group.last if following is None else following.start
+        cause = row.causes[0].cause if row.causes else "unknown"
+        before = "" if row.generation_before is None else f"{row.generation_before} -> "
+        detail = f"generation {before}{row.generation_after}, {members(row.members_after)}"
+        yield _Span(row.start, row.end or until, group.group, cause, detail)
+        if row.end is not None and until > row.end:
+            detail = f"generation {row.generation_after}, {members(row.members_after)}"
+            yield _Span(row.end, until, group.group, "empty" if row.members_after == 0 else "stable", detail)
 
 
 def _transactions(summary: Summary) -> Columns | None:
@@ -461,6 +605,33 @@ def _pairs(summary: Summary) -> Columns | None:
     }
 
 
+def _busiest(table: str) -> Callable[[Summary], Columns | None]:
+    """Two columns for each name of a table of ``Summary.busiest``."""
+
+    def columns(summary: Summary) -> Columns | None:
+        found: Columns = {}
+        intervals = [row for row in summary.intervals or () if row.key is None]
+        for row in summary.busiest or ():
+            if row.table != table:
+                continue
+            label = _OTHERS if row.name is None else _label(row.name)
+            if row.exchanges is not None and row.errors is not None:
+                served = [all_ - failed for all_, failed in zip(row.exchanges, row.errors, strict=True)]
+                numbers = dict(zip(_EXCHANGES, (served, row.errors), strict=True))
+            else:
+                numbers = dict(
+                    zip(_RECORDS, (row.produced_bytes or [], row.fetched_bytes or []), strict=True)
+                )
+            if f"{label}: {next(iter(numbers))}" in found:
+                label = f"{label} ({len(found) // len(numbers)})"
+            for kind, counts in numbers.items():
+                rates = [_short(count / each.seconds) for count, each in zip(counts, intervals, strict=True)]
+                found[f"{label}: {kind}"] = rates
+        return _times(intervals) | found if found else None
+
+    return columns
+
+
 def _requests(summary: Summary) -> Columns | None:
     def rates(row: IntervalRow) -> dict[str, float]:
         failed = row.errors / row.seconds
@@ -471,6 +642,7 @@ def _requests(summary: Summary) -> Columns | None:
 
 # ------------------------------------------------------------------------------------------------------------
 
+_OWN_SCALE = "Each has its own scale, whose number is the maximum."
 KINDS = {
     "overview": _Kind(
         "All exchanges",
@@ -482,14 +654,16 @@ KINDS = {
         "Findings",
         "From when to when each likely problem was seen.",
         _findings,
-        _spans("severity", _SEVERITIES),
+        _spans("finding", "severity", _SEVERITIES),
     ),
-    "throughput": _Kind("Exchanges", "Exchanges per second, by API.", _rate("apis"), _stacked("per second")),
+    "throughput": _Kind(
+        "Exchanges", "Exchanges per second, by API.", _rate("apis"), _stacked("per second", _USUAL_APIS)
+    ),
     "bytes": _Kind(
         "Bytes",
         "Bytes of requests and responses per second, by API.",
         _rate("api_bytes"),
-        _stacked("bytes per second"),
+        _stacked("bytes per second", _USUAL_APIS),
     ),
     "latency": _Kind(
         "Service times",
@@ -509,25 +683,49 @@ KINDS = {
         "and waits for group members (held by the broker), requests before them, quotas, retransmission, "
         "transfer.",
         lambda summary: _over_time(summary, _states),
-        _stacked("seconds"),
+        _stacked("seconds", {}),
     ),
     "errors": _Kind(
         "Errors",
         "Exchanges per second with an error that is not expected, by error.",
         _rate("error_names"),
-        _stacked("per second"),
+        _stacked("per second", {}),
+    ),
+    "by-broker": _Kind(
+        "Brokers",
+        f"Exchanges per second with each broker. {_OWN_SCALE}",
+        _busiest("broker"),
+        _lanes(_EXCHANGES),
+    ),
+    "by-client": _Kind(
+        "Clients",
+        f"Exchanges per second of the busiest clients. {_OWN_SCALE}",
+        _busiest("client"),
+        _lanes(_EXCHANGES),
+    ),
+    "by-topic": _Kind(
+        "Topics",
+        f"Bytes of records per second, written to and read from the busiest topics. {_OWN_SCALE}",
+        _busiest("topic"),
+        _lanes(_RECORDS),
+    ),
+    "by-group": _Kind(
+        "Groups",
+        f"Exchanges per second that name a group, such as heartbeats and commits. {_OWN_SCALE}",
+        _busiest("group"),
+        _lanes(_EXCHANGES),
     ),
     "anomalies": _Kind(
         "Anomalies",
         "Anomalies per second by kind, such as bytes that are missing from the capture (gap).",
         _rate("anomalies"),
-        _stacked("per second"),
+        _stacked("per second", {}),
     ),
     "connections": _Kind(
         "Connections",
         "Kafka connections opened and ended per second, by who ended them.",
         lambda summary: _over_time(summary, _connections),
-        _stacked("per second"),
+        _stacked("per second", _OPENED | {f"ended by {name}": color for name, color in _ENDINGS.items()}),
     ),
     "matrix": _Kind(
         "Hosts and brokers",
@@ -541,7 +739,7 @@ KINDS = {
         "Connections by how they ended. First come those that were reset, that never opened, or that ended "
         "with requests outstanding, then the longest: at most 25 of each kind to each broker.",
         _lifetimes,
-        _spans("ending", _ENDINGS),
+        _spans("connection", "ending", _ENDINGS),
     ),
     "lag": _Kind(
         "Consumer lag",
@@ -551,10 +749,17 @@ KINDS = {
         _points,
     ),
     "groups": _Kind(
-        "Rebalances", "Rebalances of each group, by what started them.", _groups, _spans("cause")
+        "Groups over time",
+        "Rebalances of each group, by what started them, and its generations between them. The groups with "
+        "the most rebalances come first.",
+        _groups,
+        _spans("group", "state", _STABLE),
     ),
     "transactions": _Kind(
-        "Transactions", "Each transaction, by how it ended.", _transactions, _spans("outcome")
+        "Transactions",
+        "Each transaction, by how it ended.",
+        _transactions,
+        _spans("transactional ID", "outcome"),
     ),
 }
 """In the order of the page."""
@@ -581,7 +786,8 @@ def drawn(chart: Chart, form: str, width: int) -> bytes:
         width: in pixels, without axes and legend.
     """
     rows = [dict(zip(chart.columns, row, strict=True)) for row in zip(*chart.columns.values(), strict=True)]
-    spec = chart.spec() | {"datasets": {"rows": rows}, "width": width, "title": chart.title}
+    spec = chart.spec()
+    spec |= {"datasets": spec.get("datasets", {}) | {"rows": rows}, "width": width, "title": chart.title}
     spec["config"] = _CONFIG | {"background": "white", "font": "sans-serif"}
     draw: Callable[..., str | bytes] = getattr(vl_convert, f"vegalite_to_{form}")
     image = draw(spec, **({"scale": 2} if form == "png" else {}))

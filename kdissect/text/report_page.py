@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from kdissect.stats.document import EvidenceRow, FindingRow, SlowRow, Summary
     from kdissect.stats.quality import Check
+    from kdissect.text.charts import Chart
     from kdissect.text.page import PageSection
     from kdissect.text.style import Style
 
@@ -42,7 +43,7 @@ ROWS = 100
 _GROUPS = 20  # of each kind of table about one group, and of rows in each of them
 _FINDINGS = 50
 _LINE, _CELL = 600, 160  # columns of text
-_TABLE_BYTES = 700_000  # of all tables together; with the charts and their script, less than 3 MB
+_TABLE_BYTES = 500_000  # of all tables together; with the charts and their script, less than 3 MB
 _LINK = Markup('<a href="#x-{0}">{0}</a>')  # to the latency of an exchange
 _POLICY = "default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; form-action 'none'"
 
@@ -137,7 +138,9 @@ def page(summary: Summary, check: Check, evidence: Sequence[EvidenceRow], style:
         anchors=anchors,
         charts=drawn,
         data=Markup(
-            _json([{"name": each.name, "spec": each.spec(), "columns": each.columns} for each in drawn])
+            _json(
+                [{"name": each.name, "spec": each.spec(), "columns": _new(each, drawn[0])} for each in drawn]
+            )
         ),
         tables=tables,
         evidence=falls[0],
@@ -154,6 +157,14 @@ def _file(name: str) -> str:
 def _hash(content: str) -> str:
     """What a Content-Security-Policy calls a script or style sheet."""
     return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
+
+
+def _new(chart: Chart, first: Chart) -> dict[str, list[Any] | None]:
+    """The columns of a chart; None: its times are those of the first one."""
+    same = {
+        name for name in ("t", "e") if chart is not first and chart.columns.get(name) == first.columns[name]
+    }
+    return {name: None if name in same else values for name, values in chart.columns.items()}
 
 
 def _json(value: Any) -> str:

@@ -186,7 +186,13 @@ def test_the_numbers_of_a_chart_are_a_table(shown: Callable[[str], Chrome]) -> N
     figure = browser.find_element(By.ID, "chart-groups")
     figure.find_element(By.TAG_NAME, "summary").click()
     table = WebDriverWait(browser, SECONDS).until(lambda _: figure.find_element(By.TAG_NAME, "table"))
-    assert [each.text for each in table.find_elements(By.TAG_NAME, "th")] == ["from", "until", "name", "kind"]
+    assert [each.text for each in table.find_elements(By.TAG_NAME, "th")] == [
+        "from",
+        "until",
+        "name",
+        "kind",
+        "detail",
+    ]
     assert {*rows_of(table, 2)} == {"calm", "restless"}
 
 

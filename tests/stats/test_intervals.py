@@ -6,11 +6,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.facts import Facts
 from kdissect.stats.intervals import SHORTEST_NS, Intervals
 from kdissect.stats.rows import BOUNDS_US
 from tests.exchange_factory import START_NS, exchange
+from tests.record_batches import Item, batch
 
 SECOND = 10**9
 
@@ -103,3 +105,62 @@ def test_what_a_chart_needs_besides_a_load() -> None:
     assert row.error_names == {"UNKNOWN_MEMBER_ID": 1, "unknown": 1}
     assert len(row.service_counts) == len(BOUNDS_US) + 1
     assert sum(row.service_counts) == row.service_us.count
+
+
+def named(clients: list[str], most: int = 600, limits: Limits = DEFAULT) -> Intervals:
+    """A second apart, an exchange of each client, and one with an error of the first."""
+    result = Intervals(limits, SECOND, frozenset(), most)
+    for number, client in enumerate(clients):
+        result.feed(heartbeat(number, client_id=client))
+    result.feed(failed(clients[0]))
+    return result
+
+
+def failed(client: str) -> Facts:
+    body = {"group_id": "g"}
+    return Facts(exchange("Heartbeat", 3, body, {"error_code": 25}, time_ns=START_NS, client_id=client))
+
+
+def test_the_busiest_have_a_number_for_each_interval_and_all_others_one_in_sum() -> None:
+    result = named([f"client {number}" for number in range(9)])
+    rows = {(row.table, row.name): row for row in result.busiest({}) or ()}
+    assert rows["client", "client 0"].exchanges == [2, *[0] * 8]
+    assert rows["client", "client 0"].errors == [1, *[0] * 8]
+    assert rows["client", "client 6"].exchanges == [0] * 6 + [1, 0, 0]
+    assert rows["client", None].exchanges == [0] * 7 + [1, 1]
+    assert rows["group", "g"].exchanges == [2, *[1] * 8]
+    assert rows["broker", "10.0.0.1:9092"].exchanges == [2, *[1] * 8]
+    assert len(rows) == 10
+    assert len(result.rows()) == 9
+    assert intervals(frozenset(), heartbeat(0)).busiest({}) is None
+
+
+def test_a_table_that_is_full_counts_further_names_together() -> None:
+    rows = named(list("abcde"), limits=Limits(summary_rows=2)).busiest({}) or []
+    clients = {row.name: row.exchanges for row in rows if row.table == "client"}
+    assert clients == {"a": [2, 0, 0, 0, 0], "b": [0, 1, 0, 0, 0], None: [0, 0, 1, 1, 1]}
+
+
+@given(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=30), st.data())
+def test_neither_order_nor_division_changes_the_busiest(clients: list[str], data: st.DataObject) -> None:
+    whole = named(clients, MOST)
+    cut = data.draw(st.integers(0, len(clients)))
+    facts = [heartbeat(number, client_id=client) for number, client in enumerate(clients)]
+    one, two = lengthening(*facts[cut:]), lengthening(*facts[:cut])
+    two.merge(pickle.loads(pickle.dumps(one)))
+    two.feed(failed(clients[0]))
+    assert two.busiest({}) == whole.busiest({})
+
+
+def test_a_topic_has_one_row_however_it_was_named() -> None:
+    result = Intervals(DEFAULT, SECOND, frozenset(), MOST)
+    data = batch([Item(b"value")])
+    records = RecordData(data, 0, len(data))
+    for topic in ("orders", "id-of-orders"):
+        body = {"topics": [{"topic": topic, "partitions": [{"partition": 0, "fetch_offset": 0}]}]}
+        answer = {"topic": topic, "partitions": [{"partition_index": 0, "records": records}]}
+        result.feed(Facts(exchange("Fetch", 4, body, {"responses": [answer]}, time_ns=START_NS)))
+    rows = [row for row in result.busiest({"id-of-orders": "orders"}) or () if row.table == "topic"]
+    assert [(row.name, row.fetched_bytes, row.exchanges) for row in rows] == [
+        ("orders", [2 * len(data)], None)
+    ]

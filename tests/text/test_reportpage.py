@@ -12,7 +12,7 @@ pytest.importorskip("jinja2", reason="needs the extra kdissect[report]")
 
 from kdissect import dissect, open_capture
 from kdissect.limits import DEFAULT
-from kdissect.stats.document import EvidenceRow
+from kdissect.stats.document import BusiestRow, EvidenceRow
 from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
 from kdissect.stats.rows import moment
 from kdissect.stats.summarizer import PARTS, Summarizer
@@ -71,6 +71,9 @@ def test_charts_show_what_the_document_has() -> None:
         ]
         assert shown == [point.lag for point in row.points]
         assert max(shown) == row.lag_worst
+    assert sum(sum(row.exchanges or ()) for row in document.busiest or () if row.table == "client") == (
+        document.capture.exchanges
+    )
     for chart in drawn.values():
         assert len({len(values) for values in chart.columns.values()}) == 1
         if chart.name == "matrix":
@@ -103,6 +106,10 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
     )
     apis = {f"Api{number}": 1_234_567 + number for number in range(90)}
     interval = replace(known.intervals[0], apis=apis, api_bytes=apis, error_names=apis, anomalies=apis)
+    rates = [1_234_567 + 89 * number for number in range(MAX_INTERVALS)]
+    busy = BusiestRow(
+        table="", name="", exchanges=rates, errors=rates, produced_bytes=rates, fetched_bytes=rates
+    )
     document = replace(
         known,
         topics=many(known.topics, 5_000, topic="topic"),
@@ -117,6 +124,11 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
         findings=many(known.findings, 1_000, subject="subject", message="message", advice="advice"),
         slowest=many(known.slowest, 50, client="client"),
         group_history=[replace(group, group=f"{number}{'<' * 300}") for number in range(1_000)],
+        busiest=[
+            replace(row, table=table)
+            for table in ("broker", "client", "topic", "group")
+            for row in many([busy], 8, name=table)
+        ],
         intervals=[
             replace(interval, start=moment(number * 10**12), service_counts=[number + 1] * 17)
             for number in range(MAX_INTERVALS)
@@ -152,7 +164,7 @@ def test_attempts_to_connect_are_one_line_and_other_connections_have_their_own()
     drawn = charts.chart("lifetimes", replace(document, connections_over_time=[row]))
     assert drawn is not None
     assert drawn.columns["kind"] == ["broker RST, requests outstanding"]
-    color = drawn.spec()["encoding"]["color"]["scale"]
+    color = drawn.spec()["layer"][0]["encoding"]["color"]["scale"]
     assert color["domain"] == drawn.columns["kind"]
     assert len(color["range"]) == 1
 

@@ -48,6 +48,8 @@
   const data = document.getElementById("data");
   if (data === null) return;
   const charts = JSON.parse(data.textContent);
+  for (const { columns } of charts)
+    for (const name of ["t", "e"]) if (columns[name] === null) columns[name] = charts[0].columns[name];
   const views = [];
   let drawn = 0;
   const timed = charts.filter((chart) => "t" in chart.columns);
@@ -106,7 +108,7 @@
     chart.title = figure.querySelector("h3").textContent;
     details.hidden = false;
     details.addEventListener("toggle", () => numbers(chart, details), { once: true });
-    const spec = { ...chart.spec, datasets: { rows: rowsOf(chart.columns) } };
+    const spec = { ...chart.spec, datasets: { ...chart.spec.datasets, rows: rowsOf(chart.columns) } };
     const options = { mode: "vega-lite", ast: true, renderer: "svg", actions: false, tooltip: false, defaultStyle: false };
     const { view } = await window.vegaEmbed(figure.querySelector(".chart"), spec, options);
     drawn += 1;
