@@ -414,6 +414,11 @@ class Lending:
     def take_counts(self) -> list[tuple[str, int]]:
         """What happened to connections that were opened here, by name."""
 
+    def take_reasons(self) -> tuple[list[tuple[str, int]], list[tuple[str, int, int, int]]]:
+        """Why packets went to Python, and why complete exchanges did, with API key and version (-1 if Python
+        has read the request); and how many since the last call.
+        """
+
     @property
     def waiting_since_ns(self) -> int | None:
         """Since when connections that were opened here wait."""

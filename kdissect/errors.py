@@ -12,6 +12,9 @@ from pathlib import Path
 DEBUG = "KDISSECT_DEBUG"
 """An environment variable: ``1`` shows the traceback of each ``UnexpectedError``. ``--debug`` sets it."""
 
+CORE = "core"
+"""Another value of it: also shows why the native core leaves packets and exchanges to Python."""
+
 
 class KdissectError(Exception):
     """Base class of all; never raised itself."""

@@ -329,6 +329,10 @@ class Dissection:
         finally:
             self.pass_on()
 
+    def reasons(self) -> Counter[str]:
+        """Why the core left what it left to Python; see ``Lending.reasons``."""
+        return Counter() if self._lending is None else self._lending.reasons()
+
     def pass_on(self) -> None:
         """Have the core pass on what it has counted and noted."""
         if self._lending is not None:

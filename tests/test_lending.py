@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import weakref
 from dataclasses import fields
 from itertools import islice
@@ -525,6 +526,25 @@ def test_lines_that_wait_for_names(
     assert ("name_not_waited_for" in outputs[0].out) or limits == "naming_rows=10000"
     assert any(written and has_ids for written, has_ids in held)
     assert any(written > 1 for written, _ in held)
+
+
+def test_reasons_are_reported(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of packets, exchanges and connections; what was written is the same."""
+    arguments = ["read", "--json", "-j", "1", str(SAMPLES["kafka-4-cluster"])]
+    assert main(arguments) == 0
+    plain = capfd.readouterr()
+    monkeypatch.setenv("KDISSECT_DEBUG", "core")
+    assert main(arguments) == 0
+    told = capfd.readouterr()
+    assert told.out == plain.out
+    reasons = told.err.removeprefix(plain.err)
+    for kind in ("packet", "exchange", "connection not lent"):
+        assert re.search(rf"^kdissect: +\d+  {kind}: \w", reasons, re.MULTILINE), kind
+    assert re.search(
+        r" exchange: CreateTopics v\d: an API and version that the output leaves to Python", reasons
+    )
+    assert main([*arguments[:3], "2", arguments[-1]]) == 0
+    assert "in one process: -j 1" in capfd.readouterr().err
 
 
 def test_a_connection_comes_back_as_it_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ pub mod capture;
 pub mod exchanges;
 pub mod kafka;
 pub mod net;
+pub mod reasons;
 pub mod runs;
 pub mod sinks;
 pub mod tls;
@@ -19,15 +20,23 @@ mod python;
 #[cfg(test)]
 mod fuzzing;
 
+pub use reasons::Why;
+
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Not on the fast path (docs/core.md): Python processes the same bytes, and finds out why.
+/// Not on the fast path (docs/core.md): Python processes the same bytes, and finds out what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Odd;
+pub struct Odd {
+    pub why: Why,
+}
+
+/// Without a closer reason: something is not as the fast path expects it.
+#[allow(non_upper_case_globals)] // it stands where a unit struct would
+pub const Odd: Odd = Odd { why: Why::Unfit };
 
 /// Runs `work`. A panic in it counts as odd: a bug in the core costs speed, not the run.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Odd>) -> Result<T, Odd> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Odd))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Why::Bug.odd()))
 }
 
 #[cfg(test)]
@@ -38,7 +47,7 @@ mod tests {
     fn a_panic_is_odd() {
         let nothing: [u8; 0] = [];
         let index = std::hint::black_box(3);
-        assert_eq!(guarded(|| Ok(nothing[index])), Err(Odd));
+        assert_eq!(guarded(|| Ok(nothing[index])), Err(Why::Bug.odd()));
         assert_eq!(guarded(|| Ok(7)), Ok(7));
     }
 }

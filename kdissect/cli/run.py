@@ -34,7 +34,7 @@ from kdissect.cli.terminal import (
     style_of,
     warn,
 )
-from kdissect.errors import WriteError
+from kdissect.errors import CORE, DEBUG, WriteError
 from kdissect.files import replacing
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many, most_frequent
@@ -288,6 +288,8 @@ def open_run(
             )
         with faults_named(query, run.readable, EXPECTED):
             yield run
+        if os.environ.get(DEBUG) == CORE:
+            _report_reasons(run)
 
 
 def _learned(query: Query, watch: Watch) -> LearnedFacts:
@@ -301,6 +303,15 @@ def _learned(query: Query, watch: Watch) -> LearnedFacts:
 
         return learned_from(query.paths, options, watch=watch_capture)
     raise AssertionError  # faults_named raises what it catches
+
+
+def _report_reasons(run: Run) -> None:
+    """Report why the core left packets, exchanges and connections to Python."""
+    if not isinstance(run.place, Here):
+        warn(f"{DEBUG}={CORE} counts in one process: -j 1")
+        return
+    for reason, number in most_frequent(run.dissection.reasons()):
+        warn(f"{number:9,}  {reason}")
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ Holds nothing; what the core holds for connections counts as theirs.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -258,6 +259,7 @@ class Lending:
         )
         self._core = core.native.Lending(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
+        self._obstacles: Counter[str] = Counter()  # chances to be lent that were missed, by reason
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
         self._decryption = decryption
@@ -531,6 +533,16 @@ class Lending:
                 if name == "connections":
                     self._entered += number
 
+    def reasons(self) -> Counter[str]:
+        """How often packets, exchanges and connections went to Python, or stayed there, by reason."""
+        packets, exchanges = self._core.take_reasons()
+        counts = Counter({f"packet: {why}": number for why, number in packets})
+        for why, key, version, number in exchanges:
+            api = apis.by_key(key)
+            counts[f"exchange: {f'{api.name} v{version}: ' if api else ''}{why}"] += number
+        counts.update({f"connection not lent: {why}": number for why, number in self._obstacles.items()})
+        return counts
+
     @property
     def held(self) -> int:
         """See ``net.connection.Lender``."""
@@ -544,25 +556,26 @@ class Lending:
 
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
+        if (why := self._obstacle(ends)) is not None:
+            self._obstacles[why] += 1
+
+    def _obstacle(self, ends: bytes) -> str | None:
+        """Lend the connection between these ends to the core, or return why not."""
         flow = self._connections.flow(ends)
         if flow is None:
             if not self._connections.is_ours(ends):
                 self._core.ignore(ends)
-            return
+            return "another process has it, or it has ended"
         duplex, connection = flow.duplex, flow.duplex.connection
         one, two = duplex.streams
         both = duplex.ends, reversed_ends(duplex.ends)
         unread = None
         if connection in self._kafka and (known := self._kafka[connection]) is not None:
             unread = known.lend_unread()
-        if (
-            not (duplex.plain or (unread is not None and duplex.is_one_way))
-            or connection not in self._kafka
-            or one.fin is not None
-            or two.fin is not None
-            or both[0] == both[1]
-        ):
-            return
+        if not (duplex.plain or (unread is not None and duplex.is_one_way)):
+            return "segments are missing, or only one direction was seen"
+        if connection not in self._kafka or one.fin is not None or two.fin is not None or both[0] == both[1]:
+            return "it has not begun, or is about to end"
         assert connection is not None
         kafka = self._kafka[connection]
         decryption = self._decryption()
@@ -571,38 +584,39 @@ class Lending:
         ):
             for each in both:
                 self._core.ignore(each)
-            return
+            return "it is excluded, or its cipher is left to Python"
         if duplex in self._missing:
             missed, left = self._missing[duplex]
             self._missing[duplex] = missed, left - 1
             if left > 0:
-                return
+                return "it was recalled soon after it was lent"
         if self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
-            return
+            return "the core has it, or its time is out of range"
         if unread is not None:
             if decryption is None or decryption.is_bypassed(connection):
                 self._lend_state(duplex, 0, None, unread=unread)
-            return
+            return None
         if kafka.client is None:
-            return
+            return "it was not recognized"
         if self._finishing is not None and self._finishing.ordering is not None:
             latest = self._finishing.ordering.latest(connection.key)
             if latest is not None and latest[0] >= duplex.now_ns:
-                return
+                return "its last exchange is not in order yet"
         if decryption is not None and not kafka.is_decrypted:
             decryption = None
         records = None if decryption is None else decryption.lend(connection)
         if decryption is not None and records is None:
-            return
+            return "its TLS records are left to Python"
         lent = kafka.lend(duplex.now_ns)
         if lent is None:
-            return
+            return "requests or frames are unusual, or not known yet"
         if records is not None and kafka.client == 1:
             records = records[1], records[0]
         if self._lend_state(duplex, kafka.client, lent, records):
             self._memory.forget(kafka)
         else:
             kafka.restore(lent)
+        return None
 
     def _lend_state(
         self,

@@ -14,7 +14,7 @@ use std::ops::Range;
 use crate::net::analysis::Analysis;
 use crate::net::packet::{Segment, ACK, CONTROL, FIN, RST, SYN};
 use crate::tls::records::Records;
-use crate::Odd;
+use crate::{Odd, Why};
 
 pub const CLIENT: usize = 0;
 
@@ -165,6 +165,14 @@ pub struct Request<X> {
 }
 
 impl<X> Request<X> {
+    /// API key and version; -1 if Python has read it.
+    pub fn api(&self) -> (i16, i16) {
+        match &self.message {
+            Message::Frame(header, _) => (header.api_key, header.api_version),
+            Message::Object(_) => (-1, -1),
+        }
+    }
+
     /// See [`Usual`].
     fn is_needed(&self) -> bool {
         !matches!(self.message, Message::Frame(Header { is_needed: false, .. }, _))
@@ -358,10 +366,12 @@ impl Unread {
             && (heads & REQUEST_HEAD != 0 && can_begin_request(payload, apis)
                 || heads & RESPONSE_HEAD != 0 && can_begin_response(payload));
         if is_looked_at || (!self.seen[side] && self.protocol.is_none()) {
-            return Err(Odd);
+            return Err(Why::Head.odd());
         }
         if !self.seen[side] {
-            let protocol = apis.refused(payload, false, segment.ends).ok_or(Odd)?;
+            let protocol = apis
+                .refused(payload, false, segment.ends)
+                .ok_or(Why::Unrecognized.odd())?;
             self.protocol = self.protocol.filter(|_| protocol == 0).or(Some(protocol));
             self.seen[side] = true;
         }
@@ -585,17 +595,17 @@ impl<X> Connection<X> {
     ) -> Result<Effect, Odd> {
         let doubted = self.directions[1 - side].doubted;
         if self.directions[side].is_missing {
-            return Err(Odd);
+            return Err(Why::OneWay.odd());
         }
         if doubted && (segment.is_d_sack() || packet.time_ns < rules.ticked_ns) {
-            return Err(Odd);
+            return Err(Why::Repeated.odd());
         }
         let is_usual = segment.flags & CONTROL == ACK;
         let effect = match self.opening.as_mut() {
             Some(opening) if !is_usual || opening.due_ns.is_some() => {
                 if packet.time_ns < rules.ticked_ns || opening.due_ns.is_some_and(|due| packet.time_ns >= due)
                 {
-                    return Err(Odd);
+                    return Err(Why::Time.odd());
                 }
                 self.control(side, segment, packet, rules, plan, done)?
             }
@@ -610,7 +620,7 @@ impl<X> Connection<X> {
                 self.feed_next(side, segment, packet, rules, plan, done)?;
                 Effect::Next
             }
-            _ => return Err(Odd),
+            _ => return Err(Why::End.odd()),
         };
         if doubted && !segment.payload.is_empty() {
             self.directions[1 - side].doubted = false;
@@ -641,6 +651,9 @@ impl<X> Connection<X> {
             .wrapping_sub(self.directions[1 - side].next) as i32;
         let is_plain =
             |each: &Request<X>| matches!(each.message, Message::Frame(..)) && each.retransmitted_ns.is_none();
+        if back <= 0 {
+            return Err(Why::Order.odd());
+        }
         if length < 2 // perhaps a probe
             || back < length
             || ahead > 0
@@ -651,7 +664,7 @@ impl<X> Connection<X> {
             || !direction.is_at_boundary()
             || !self.waiting.iter().all(is_plain)
         {
-            return Err(Odd);
+            return Err(Why::Repeated.odd());
         }
         self.directions[side].repeated_bytes += segment.payload.len() as u64;
         let end = segment.sequence.wrapping_add(segment.payload.len() as u32);
@@ -686,7 +699,7 @@ impl<X> Connection<X> {
         plan: &mut SegmentPlan,
         mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
-        let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
+        let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Why::End.odd())?;
         let window_ns = rules.limits.reorder_window_ns;
         let due_ns = packet.time_ns.saturating_add(window_ns);
         let (is_half_open, is_finished) = (self.is_half_open(), self.is_finished());
@@ -694,18 +707,18 @@ impl<X> Connection<X> {
         let can_abandon = self.can_abandon(packet.time_ns, side, segment);
         let has_fin = self.directions.iter().any(|each| each.fin_ns.is_some());
         let may_reset = self.waiting.is_empty() || (rules.is_queued && has_fin && can_abandon);
-        let opening = self.opening.as_mut().ok_or(Odd)?;
+        let opening = self.opening.as_mut().ok_or(Why::End.odd())?;
         if is_finished {
             let is_usual =
                 segment.flags & SYN == 0 && (-window_ns..=rules.limits.connection_idle_ns).contains(&elapsed);
             return if is_usual {
                 Ok(Effect::AfterClose)
             } else {
-                Err(Odd)
+                Err(Why::End.odd())
             };
         }
         if !(0..=rules.limits.connection_idle_ns).contains(&elapsed) {
-            return Err(Odd);
+            return Err(Why::End.odd());
         }
         match segment.flags & CONTROL {
             flags if is_half_open => {
@@ -714,7 +727,7 @@ impl<X> Connection<X> {
                     || !segment.payload.is_empty()
                     || segment.acknowledgment != self.directions[CLIENT].next
                 {
-                    return Err(Odd);
+                    return Err(Why::End.odd());
                 }
                 if let Some((_, syn_ack)) = &mut opening.handshake {
                     *syn_ack = Some(Bare::new(segment, packet));
@@ -728,7 +741,7 @@ impl<X> Connection<X> {
             flags if flags & !ACK == RST && segment.payload.is_empty() => {
                 let distance = segment.sequence.wrapping_sub(self.directions[side].next) as i32;
                 if distance.unsigned_abs() > rules.limits.reach || !is_settled || !may_reset {
-                    return Err(Odd);
+                    return Err(Why::End.odd());
                 }
                 let bare = Bare::new(segment, packet);
                 let is_first = opening.reset.is_none();
@@ -749,7 +762,7 @@ impl<X> Connection<X> {
             {
                 let other = &mut self.directions[1 - side];
                 if (other.next.wrapping_sub(segment.acknowledgment) as i32) < 0 {
-                    return Err(Odd);
+                    return Err(Why::End.odd());
                 }
                 other.acknowledged = Some(segment.acknowledgment);
                 Ok(Effect::Repeated)
@@ -759,7 +772,7 @@ impl<X> Connection<X> {
                 if self.directions[side].fin_ns.is_some()
                     || (is_last && !(is_settled && can_abandon && segment.payload.is_empty()))
                 {
-                    return Err(Odd);
+                    return Err(Why::End.odd());
                 }
                 self.feed_next(side, segment, packet, rules, plan, &mut done)?;
                 let direction = &mut self.directions[side];
@@ -769,10 +782,10 @@ impl<X> Connection<X> {
                     return Ok(Effect::Next);
                 }
                 self.abandon(packet.time_ns, &mut done);
-                self.opening.as_mut().ok_or(Odd)?.due_ns = Some(due_ns);
+                self.opening.as_mut().ok_or(Why::End.odd())?.due_ns = Some(due_ns);
                 Ok(Effect::Finished)
             }
-            _ => Err(Odd),
+            _ => Err(Why::End.odd()),
         }
     }
 
@@ -790,12 +803,14 @@ impl<X> Connection<X> {
         let is_ahead = (other.next.wrapping_sub(segment.acknowledgment) as i32) < 0;
         let moves = is_ahead && other.is_missing;
         let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
-        if segment.sequence != self.directions[side].next
-            || segment.flags & (CONTROL & !FIN) != ACK
-            || !(0..=rules.limits.connection_idle_ns).contains(&elapsed)
-            || (is_ahead && !moves)
-        {
-            return Err(Odd);
+        if !(0..=rules.limits.connection_idle_ns).contains(&elapsed) {
+            return Err(Why::Time.odd());
+        }
+        if is_ahead && !moves {
+            return Err(Why::Acknowledgment.odd());
+        }
+        if segment.sequence != self.directions[side].next || segment.flags & (CONTROL & !FIN) != ACK {
+            return Err(Why::Order.odd());
         }
         if segment.payload.is_empty() {
             let other = &mut self.directions[1 - side];
@@ -806,7 +821,7 @@ impl<X> Connection<X> {
             return Ok(());
         }
         if self.directions[side].fin_ns.is_some() {
-            return Err(Odd);
+            return Err(Why::End.odd());
         }
         if self.unread.is_none() && !self.is_recognized(side, segment.payload, rules) {
             self.refuse(side, segment, rules)?;
@@ -827,12 +842,12 @@ impl<X> Connection<X> {
         let payload = opened.as_deref().unwrap_or(segment.payload);
         let rest = match self.plan(side, payload, packet.time_ns, rules, plan) {
             Ok(rest) => rest,
-            Err(Odd) => {
+            Err(odd) => {
                 let direction = &mut self.directions[side];
                 direction.data.truncate(before.0);
                 direction.skipped = before.1;
                 direction.records.as_mut().map(Records::undo);
-                return Err(Odd);
+                return Err(odd);
             }
         };
         self.apply(side, payload, packet, rules, plan, rest, &mut done);
@@ -878,14 +893,14 @@ impl<X> Connection<X> {
             || !self.opening.as_ref().is_some_and(is_opened_here)
             || !self.directions.iter().all(Direction::is_at_boundary)
         {
-            return Err(Odd);
+            return Err(Why::Unrecognized.odd());
         }
         let protocol = rules
             .apis
             .refused(segment.payload, side == CLIENT, segment.ends)
-            .ok_or(Odd)?;
+            .ok_or(Why::Unrecognized.odd())?;
         if protocol == 0 {
-            return Err(Odd);
+            return Err(Why::Unrecognized.odd());
         }
         self.unread = Some(Box::new(Unread {
             seen: [side == CLIENT, side != CLIENT],
@@ -939,9 +954,9 @@ impl<X> Connection<X> {
             prefix.extend_from_slice(&payload[pos..pos + missing]);
             pos += missing;
             let size = i32::from_be_bytes(prefix[..].try_into().map_err(|_| Odd)?);
-            let size = usize::try_from(size).map_err(|_| Odd)?;
+            let size = usize::try_from(size).map_err(|_| Why::Size.odd())?;
             if size == 0 || size > rules.limits.frame_bytes {
-                return Err(Odd);
+                return Err(Why::Size.odd());
             }
             if payload.len() - pos < size {
                 return Ok(Remainder::Frame(pos, size, start_ns));
@@ -1006,12 +1021,12 @@ impl<X> Connection<X> {
     ) -> Result<Option<(Header, bool)>, Odd> {
         if side != CLIENT {
             let bytes = data.first_chunk::<CORRELATION_ID_BYTES>().ok_or(Odd)?;
-            let request = self.waiting.get(plan.frames.len()).ok_or(Odd)?;
+            let request = self.waiting.get(plan.frames.len()).ok_or(Why::Response.odd())?;
             let answers = request.correlation_id == i32::from_be_bytes(*bytes);
             return if answers && !request.names_vendor(data) {
                 Ok(None)
             } else {
-                Err(Odd)
+                Err(Why::Response.odd())
             };
         }
         let (header, expects_response) = request_header(data, rules.apis)?;
@@ -1022,7 +1037,7 @@ impl<X> Connection<X> {
         // Outstanding requests have rising IDs, so none has this ID.
         let newest = planned.or(self.waiting.back().map(|each| each.correlation_id));
         if last_id == Some(id) || newest.is_some_and(|newest| id <= newest) {
-            return Err(Odd);
+            return Err(Why::Id.odd());
         }
         let limits = rules.limits;
         if self.waiting.len() + plan.frames.len() >= limits.pending_requests
@@ -1032,7 +1047,7 @@ impl<X> Connection<X> {
                 .front()
                 .is_some_and(|oldest| time_ns - oldest.time_ns > limits.pending_age_ns)
         {
-            return Err(Odd);
+            return Err(Why::Limit.odd());
         }
         Ok(Some((header, expects_response)))
     }
@@ -1169,7 +1184,7 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
     let api_key = i16::from_be_bytes([fixed[0], fixed[1]]);
     let api_version = i16::from_be_bytes([fixed[2], fixed[3]]);
     let correlation_id = i32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-    let usual = apis.usual(api_key, api_version).ok_or(Odd)?;
+    let usual = apis.usual(api_key, api_version).ok_or(Why::Api.odd())?;
     let mut end = fixed.len();
     let client_id = match i16::from_be_bytes([fixed[8], fixed[9]]) {
         -1 => None,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
 use crate::kafka::tree::{elements, name_of, record_count, Bodies, Decoded, Name, TopicNames, Value};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// The fields of a struct that name topics, and the structs in it that have such fields.
 pub struct Topics {
@@ -96,7 +96,7 @@ impl Row {
             for path in paths {
                 each(body, path, &mut |value| {
                     if let Value::Records(data) = value {
-                        number += record_count(data)?;
+                        number += record_count(data).map_err(|_| Why::Records.odd())?;
                         size += data.len();
                     }
                     Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Odd;
+use crate::{Odd, Why};
 
 const MS_NS: i64 = 1_000_000;
 /// Timestamps up to here, in both directions, have differences in nanoseconds.
@@ -54,7 +54,7 @@ impl Position {
             || is_negative(self.fetch_offset)
             || is_negative(self.next_offset)
         {
-            true => Err(Odd),
+            true => Err(Why::Session.odd()),
             false => Ok(()),
         }
     }
@@ -119,7 +119,7 @@ impl Session {
         }
         match session.count {
             ..=MAX_PARTITIONS => Ok(session),
-            _ => Err(Odd),
+            _ => Err(Why::Session.odd()),
         }
     }
 
@@ -191,7 +191,7 @@ impl Sessions {
         for id in needed.into_iter().flatten() {
             if !self.by_id.contains_key(&id) {
                 let session = match self.lent.get_mut(&id) {
-                    Some(lent) => lent.take().ok_or(Odd)?,
+                    Some(lent) => lent.take().ok_or(Why::Session.odd())?,
                     None => Session::default(),
                 };
                 self.set(id, session);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::exchanges::usage::Fields;
 use crate::kafka::tree::{batches, field, list, Decoded, Name, Value};
-use crate::Odd;
+use crate::{Odd, Why};
 
 pub const FETCH: i16 = 1;
 pub const JOIN_GROUP: i16 = 11;
@@ -58,12 +58,12 @@ impl Pace {
     /// `waited`: whether the broker waited for something to return.
     pub fn parts(&self, begin_ns: i64, end_ns: i64, waited: Option<bool>) -> Result<Parts, Odd> {
         if begin_ns > end_ns {
-            return Err(Odd);
+            return Err(Why::Negative.odd());
         }
         let us = |until_ns: i64| Ok((until_ns.checked_sub(begin_ns).ok_or(Odd)?) / 1000);
         let until_ns = self.previous_ns.clamp(begin_ns, end_ns);
         if self.unmuted_ns > until_ns {
-            return Err(Odd);
+            return Err(Why::Throttled.odd());
         }
         let queued_us = us(until_ns)?;
         let rest_us = us(end_ns)? - queued_us;

@@ -11,6 +11,8 @@ use crate::exchanges::connection::{
 use crate::net::analysis::Analysis;
 use crate::net::packet::{segment, Segment, CONTROL, SYN};
 use crate::net::shard::Shard;
+use crate::reasons::Reasons;
+use crate::Why;
 
 /// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/lending.py.
 const MAX_NS: u64 = 1 << 62;
@@ -93,6 +95,8 @@ pub struct Stage<X> {
     pub brokers: Option<HashSet<Box<[u8]>>>,
     /// The slot of the Kafka connection that the latest packet has ended, if the caller is told of that.
     pub closed: Option<usize>,
+    /// Why packets were odd.
+    pub reasons: Reasons<()>,
 }
 
 struct Entry<X> {
@@ -129,6 +133,7 @@ impl<X> Stage<X> {
             analyzes: false,
             brokers: None,
             closed: None,
+            reasons: Reasons::default(),
         }
     }
 
@@ -427,9 +432,11 @@ impl<X> Stage<X> {
         apis: &mut impl Apis,
     ) -> Verdict<'a> {
         let Ok(segment) = segment(link_type, bytes) else {
+            self.reasons.note(Why::Headers.odd(), ());
             return Verdict::Odd;
         };
         if packet.time_ns.unsigned_abs() >= MAX_NS {
+            self.reasons.note(Why::Time.odd(), ());
             return Verdict::Odd;
         }
         if self.is_elsewhere(segment.ends) {
@@ -463,11 +470,15 @@ impl<X> Stage<X> {
             skims: self.brokers.is_some(),
         };
         let plan = &mut self.plan;
-        let Ok(effect) = entry
+        let effect = match entry
             .connection
             .feed(side, &segment, packet, &mut rules, plan, done)
-        else {
-            return Verdict::Odd;
+        {
+            Ok(effect) => effect,
+            Err(odd) => {
+                self.reasons.note(odd, ());
+                return Verdict::Odd;
+            }
         };
         self.held = self.held.saturating_sub(before) + entry.connection.held();
         match effect {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::exchanges::connection::NAME_BYTES;
 use crate::kafka::tree::{batches, elements, field, name_of, Batch, Decoded, Name, TopicNames, Value};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// The fields of a struct that describe a partition, and those with structs that do.
 pub struct PartitionPlan {
@@ -234,7 +234,11 @@ impl RecordBatches {
                 all.codecs.push(batch.codec());
             }
             let last_offset = batch.base_offset.checked_add(batch.last_offset_delta.into());
-            all.last_offset = Some(last_offset.filter(|offset| *offset != i64::MIN).ok_or(Odd)?);
+            all.last_offset = Some(
+                last_offset
+                    .filter(|offset| *offset != i64::MIN)
+                    .ok_or(Why::Records.odd())?,
+            );
             all.max_timestamp_ms = match all.number {
                 1 => batch.max_timestamp,
                 _ => all.max_timestamp_ms.max(batch.max_timestamp),

@@ -3,7 +3,7 @@
 use crate::exchanges::fetch_sessions::{Position, Step};
 use crate::exchanges::touched::Touched;
 use crate::kafka::tree::{batches, field, list, name_of, Decoded, Name, TopicNames, Value, NO_ID};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// Exchanges that are named.
 const FIRST: usize = 5;
@@ -110,7 +110,7 @@ impl Write {
             numbered: Vec::new(),
         };
         if data.len() >= LARGE_BYTES {
-            return Err(Odd);
+            return Err(Why::Records.odd());
         }
         for batch in batches(data) {
             let batch = batch?;
@@ -118,7 +118,7 @@ impl Write {
             let is_sampled = number <= FIRST_EXCHANGES || batch.crc % ONE_IN == 0;
             let is_odd = batch.attributes & (TRANSACTIONAL | CONTROL) != 0;
             if is_odd || (codec != UNCOMPRESSED && is_sampled) || batch.records <= 0 {
-                return Err(Odd);
+                return Err(Why::Records.odd());
             }
             let records = u64::from(batch.records.unsigned_abs());
             write.records += records;
@@ -127,7 +127,7 @@ impl Write {
                 let base = i64::from(batch.base_sequence);
                 let is_fresh = batch.producer_epoch > 0 && base < FRESH;
                 if base < 0 || base + i64::from(batch.records) > WRAP || is_fresh {
-                    return Err(Odd);
+                    return Err(Why::Records.odd());
                 }
                 write
                     .numbered
@@ -135,7 +135,7 @@ impl Write {
             }
         }
         match write.records {
-            0 => Err(Odd),
+            0 => Err(Why::Records.odd()),
             _ => Ok(write),
         }
     }
@@ -207,12 +207,15 @@ impl Read {
         for batch in batches(data.unwrap_or_default()) {
             let batch = batch?;
             if batch.attributes & CONTROL != 0 {
-                return Err(Odd);
+                return Err(Why::Records.odd());
             }
             records += u64::try_from(batch.records).unwrap_or(0);
             tally(&mut codecs, batch.codec(), 1);
             let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
-            position.next_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
+            position.next_offset = Some(
+                last.and_then(|last| last.checked_add(1))
+                    .ok_or(Why::Records.odd())?,
+            );
             newest_ms = newest_ms.max(Some(batch.max_timestamp));
         }
         position.newest_ms = newest_ms.filter(|ms| *ms != -1);
@@ -324,12 +327,12 @@ impl Fields {
             let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
                 (Some(Value::Text(name)), _) if !name.is_empty() => (*name).to_owned(),
                 (_, Some(Value::Uuid(id))) if *id != NO_ID => name_of(id, names)?,
-                _ => return Err(Odd),
+                _ => return Err(Why::Session.odd()),
             };
             for partition in list(topic.get(self.partitions))? {
                 match partition {
                     Value::Int(partition) => forgotten.push((name.clone(), *partition)),
-                    _ => return Err(Odd),
+                    _ => return Err(Why::Session.odd()),
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::kafka::body::{Build, Decoding, Kind, Struct};
 use crate::kafka::wire::{uuid_text, Reader};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// Larger bodies are decoded differently (compiler.py).
 const LARGE_BYTES: usize = 1024 * 1024;
@@ -273,6 +273,17 @@ pub struct Decoded<'a> {
     pub has_unknown: bool,
     /// Whether bytes follow a body.
     pub is_followed: bool,
+}
+
+impl Decoded<'_> {
+    /// Odd if there is more than the known fields.
+    pub fn check(&self) -> Result<(), Odd> {
+        match (self.has_unknown, self.is_followed) {
+            (true, _) => Err(Why::Unknown.odd()),
+            (_, true) => Err(Why::Followed.odd()),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Bodies {

@@ -48,7 +48,7 @@ impl Decoder {
     ) -> PyResult<Bound<'py, PyAny>> {
         match guarded(|| self.try_decode(py, data, pos, budget)) {
             Ok(decoded) => Ok(decoded),
-            Err(Odd) => self.python.bind(py).call1((data, pos, budget)),
+            Err(_) => self.python.bind(py).call1((data, pos, budget)),
         }
     }
 }

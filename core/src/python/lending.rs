@@ -28,11 +28,12 @@ use crate::python::state::{
     direction, BareSegment, ConnectionState, KafkaState, PartialFrame, Place, RecordState, StreamState,
     TcpState, UnreadState,
 };
+use crate::reasons::Reasons;
 use crate::runs::merge::{self, KEY};
 use crate::sinks::facts::{Answered, Constants, Handle, Known, Unacknowledged};
 use crate::sinks::page::Page;
 use crate::sinks::sink::Progress;
-use crate::{guarded, Odd};
+use crate::{guarded, Odd, Why};
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
 const BATCH: usize = 64;
@@ -201,6 +202,9 @@ type PyWritten<'py> = (
     Option<(Bound<'py, PyTuple>, u64)>,
 );
 
+/// See `take_reasons`.
+type PyLeft = (&'static str, i16, i16, u64);
+
 /// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
 /// wait since another time: its index; since when; the exchanges; the connection.
 type PyStep<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<ConnectionState>);
@@ -270,6 +274,8 @@ pub struct Lending {
     /// Index of a packet, since when connections wait after it, exchanges completed until then, and the slot of
     /// the connection that it has ended.
     steps: Vec<(usize, Option<i64>, usize, Option<usize>)>,
+    /// Why exchanges that were queued are left, by API key and version.
+    left: Reasons<(i16, i16)>,
 }
 
 /// Functions and classes of Python.
@@ -493,6 +499,7 @@ impl Lending {
             newest_ns: i64::MIN,
             at: 0,
             steps: Vec::new(),
+            left: Reasons::default(),
         }
     }
 
@@ -743,6 +750,18 @@ impl Lending {
             .map(|(name, count)| (Cow::Borrowed(name), count))
             .chain(refused)
             .collect()
+    }
+
+    /// Why packets went to Python, and why exchanges that were complete here did, with API key and version; and how
+    /// many since the last call.
+    fn take_reasons(&mut self) -> (Vec<(&'static str, u64)>, Vec<PyLeft>) {
+        let packets = self.stage.reasons.take();
+        let left = self.left.take();
+        (
+            packets.map(|((why, ()), count)| (why.text(), count)).collect(),
+            left.map(|((why, (api_key, api_version)), count)| (why.text(), api_key, api_version, count))
+                .collect(),
+        )
     }
 
     /// Since when connections that were opened here wait.
@@ -1082,12 +1101,19 @@ impl Lending {
             if writes {
                 self.learn(py, &finished, false)?;
                 let start = self.page.as_ref().map_or(0, |page| page.text.len());
-                is_written = self.write(py, &finished).is_ok();
+                let written = self.write(py, &finished);
+                is_written = written.is_ok();
+                if let Err(odd) = written {
+                    self.left.note(odd, finished.request.api());
+                }
                 if let (true, Some(shift), Some(batch)) = (is_written, self.shift, &mut *batch) {
                     let size = self.page.as_ref().map_or(0, |page| page.text.len()) - start;
                     let key = key(&finished, shift, self.number(py, slot)?, size);
                     batch.keys.extend_from_slice(&key);
                 }
+            }
+            if !writes {
+                self.left.note(Why::Nameless.odd(), finished.request.api());
             }
             let mut odd = None;
             if !is_written {
@@ -1114,16 +1140,16 @@ impl Lending {
     /// Writes the line of an exchange.
     fn write(&mut self, py: Python<'_>, finished: &Finished<Object>) -> Result<(), Odd> {
         let Message::Frame(header, request) = &finished.request.message else {
-            return Err(Odd);
+            return Err(Why::Lent.odd());
         };
         match finished.outcome {
             Outcome::Answered(_) => (),
             Outcome::Unacknowledged if self.shift.is_none() => (), // otherwise its key has another place
-            _ => return Err(Odd),
+            _ => return Err(Why::Outcome.odd()),
         }
         let page = self.page.as_mut().ok_or(Odd)?;
         if finished.request.retransmitted_ns.is_some() && page.has_parts() {
-            return Err(Odd);
+            return Err(Why::Retransmitted.odd());
         }
         let link = self
             .links

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
 use crate::kafka::tree::TopicNames;
 use crate::sinks::decimal::push_digits;
-use crate::Odd;
+use crate::{Odd, Why};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
@@ -150,7 +150,7 @@ impl<T> KnownApis<T> {
     pub fn get(&mut self, common: &CommonPlan<T>, header: &Header) -> Result<&Api<T>, Odd> {
         let known = self.0.entry((header.api_key, header.api_version));
         let api = known.or_insert_with_key(|(api_key, api_version)| (common.api)(*api_key, *api_version));
-        api.as_ref().ok_or(Odd)
+        api.as_ref().ok_or(Why::Layout.odd())
     }
 }
 
@@ -199,7 +199,7 @@ impl<T> CommonPlan<T> {
     /// Whether an exchange with or without errors or an anomaly is on the fast path.
     pub fn check_flaws(&self, has_flaws: bool) -> Result<(), Odd> {
         if self.leaves_flaws && has_flaws {
-            return Err(Odd);
+            return Err(Why::Error.odd());
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::sinks::record_lines::value_json;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_rows::{AliveMembers, Table};
-use crate::Odd;
+use crate::{Odd, Why};
 
 const SIZE_BYTES: usize = 4;
 /// Digits of times.
@@ -100,12 +100,13 @@ impl Sink for Rows {
             common.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
-        if decoded.has_unknown || decoded.is_followed || throttle_time_ms.is_some_and(|number| number != 0) {
-            return Err(Odd);
+        if throttle_time_ms.is_some_and(|number| number != 0) {
+            return Err(Why::Throttled.odd());
         }
+        decoded.check()?;
         common.check_flaws(!decoded.errors.is_empty())?;
         if !plan.tables.is_empty() && row.is_fetch && row.is_replication(&decoded) {
-            return Err(Odd);
+            return Err(Why::Replication.odd());
         }
         let topics = &common.topics(response.end_ns);
         let mut errors = Vec::new();

@@ -27,7 +27,7 @@ use crate::sinks::quantiles::Quantiles;
 use crate::sinks::samples::Samples;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitter};
-use crate::Odd;
+use crate::{Odd, Why};
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
@@ -340,23 +340,25 @@ impl Sink for Tallies {
             plan.common.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
-        if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
-            return Err(Odd);
+        if throttle_time_ms != 0 {
+            return Err(Why::Throttled.odd());
         }
+        plan.common.check_flaws(!decoded.errors.is_empty())?;
+        decoded.check()?;
         let names = plan.common.topics(response.end_ns);
         let touched = match &row.partitions {
             Some(plans) => Touched::of(plans, &decoded, &names)?,
             None => Vec::new(),
         };
         if touched.iter().any(|each| is_nameless(each) || each.partition < 0) {
-            return Err(Odd);
+            return Err(Why::Nameless.odd());
         }
         let piece = request.end_ns.div_euclid(PIECE_NS);
         let (first_piece, last_piece) = self.pieces.unwrap_or((piece, piece));
         if piece > last_piece && piece - first_piece >= PIECES {
             self.is_due = true; // and Python takes the first exchange in the new piece
             self.pieces = Some((first_piece, piece));
-            return Err(Odd);
+            return Err(Why::Piece.odd());
         }
         let found = found(exchange, &decoded, row, &touched, &names)?;
         let info = exchange.known.info()?;
@@ -394,7 +396,7 @@ impl Sink for Tallies {
                     if self.slowest.len() > plan.slowest {
                         self.slowest.pop();
                     }
-                    return Err(Odd);
+                    return Err(Why::Slow.odd());
                 }
             }
             let (place, is_new) = connection.group(key, exchange, &found);
@@ -405,7 +407,7 @@ impl Sink for Tallies {
                 .get(place)
                 .is_some_and(|group| group.fits(&found))
             {
-                return Err(Odd);
+                return Err(Why::Detail.odd());
             }
             group = Some(place);
         }
@@ -562,10 +564,10 @@ fn member(
         return Ok(None);
     }
     let text = |name| match decoded.request.get(name) {
-        Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
+        Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Why::Group.odd()),
         Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
         Some(Value::Text(_) | Value::Null) | None => Ok(None),
-        Some(_) => Err(Odd),
+        Some(_) => Err(Why::Group.odd()),
     };
     let named = match decoded.request.get(fields.generation_id_or_member_epoch) {
         Some(_) => fields.generation_id_or_member_epoch,
@@ -573,7 +575,7 @@ fn member(
     };
     let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
     Ok(Some((
-        text(fields.group_id)?.ok_or(Odd)?,
+        text(fields.group_id)?.ok_or(Why::Group.odd())?,
         text(fields.member_id)?,
         text(fields.group_instance_id)?,
         generation,
@@ -589,10 +591,10 @@ fn consumers(member: Option<&Member>, decoded: &Decoded<'_>, fields: &Fields) ->
     let requests = std::iter::once(request).chain(list(request.get(fields.groups))?);
     for body in requests {
         match body.get(fields.group_id) {
-            Some(Value::Text(group)) if group.len() > NAME_BYTES => return Err(Odd),
+            Some(Value::Text(group)) if group.len() > NAME_BYTES => return Err(Why::Group.odd()),
             Some(Value::Text(group)) if !group.is_empty() => return Ok(Some((*group).to_owned())),
             Some(Value::Text(_) | Value::Null) | None => (),
-            Some(_) => return Err(Odd),
+            Some(_) => return Err(Why::Group.odd()),
         }
     }
     Ok(None)

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use crate::Odd;
+use crate::{Odd, Why};
 
 const HEADER_BYTES: usize = 5;
 const MAX_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
@@ -71,7 +71,7 @@ impl Records {
             let opened = is_usual.then(|| self.opener.open(version, &rest[..length]));
             let Some(inner) = opened.flatten() else {
                 self.undo();
-                return Err(Odd);
+                return Err(Why::Tls.odd());
             };
             self.taken += HEADER_BYTES + length;
             self.opened.push(inner.len());
@@ -165,7 +165,7 @@ mod tests {
                 records.keep(&good[..cut]);
                 let before = format!("{:?}", (&records.opener, &records.buffer, &records.recent));
                 let rest = [&good[cut..], &bad].concat();
-                assert_eq!(records.open(&rest), Err(Odd));
+                assert_eq!(records.open(&rest), Err(Why::Tls.odd()));
                 let after = format!("{:?}", (&records.opener, &records.buffer, &records.recent));
                 assert_eq!(before, after);
                 assert_eq!(records.open(&good[cut..]).unwrap(), b"abc");

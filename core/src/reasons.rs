@@ -1,0 +1,109 @@
+//! Why packets and exchanges go to Python, counted for `KDISSECT_DEBUG=core`.
+
+use std::collections::BTreeMap;
+
+use crate::Odd;
+
+/// Why something is not on the fast path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// Of any kind.
+    Unfit,
+    Bug,
+    // Of packets.
+    Headers,
+    Time,
+    Order,
+    Repeated,
+    Acknowledgment,
+    End,
+    OneWay,
+    Unrecognized,
+    Head,
+    Size,
+    Api,
+    Id,
+    Response,
+    Limit,
+    Tls,
+    // Of exchanges.
+    Lent,
+    Outcome,
+    Retransmitted,
+    Layout,
+    Unknown,
+    Followed,
+    Throttled,
+    Error,
+    Nameless,
+    Rejected,
+    Records,
+    Replication,
+    Slow,
+    Piece,
+    Negative,
+    Session,
+    Group,
+    Detail,
+}
+
+impl Why {
+    pub fn odd(self) -> Odd {
+        Odd { why: self }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Why::Unfit => "not as expected",
+            Why::Bug => "a bug in the core",
+            Why::Headers => "headers below TCP, or a truncated packet",
+            Why::Time => "a clock set back, or an idle connection",
+            Why::Order => "not the next segment",
+            Why::Repeated => "retransmitted in part, or again",
+            Why::Acknowledgment => "acknowledges what was not captured",
+            Why::End => "the end of the connection",
+            Why::OneWay => "the other direction was missing",
+            Why::Unrecognized => "not recognized at once",
+            Why::Head => "may begin with a message",
+            Why::Size => "no size of a frame",
+            Why::Api => "a request whose API and version are left to Python",
+            Why::Id => "a correlation ID that does not rise",
+            Why::Response => "not the response to the oldest request",
+            Why::Limit => "a limit on outstanding requests",
+            Why::Tls => "TLS records",
+            Why::Lent => "sent before the connection was lent",
+            Why::Outcome => "unanswered, or not acknowledged",
+            Why::Retransmitted => "retransmitted",
+            Why::Layout => "an API and version that the output leaves to Python",
+            Why::Unknown => "fields that are not known",
+            Why::Followed => "bytes after a body",
+            Why::Throttled => "throttled",
+            Why::Error => "an error code",
+            Why::Nameless => "a topic ID without a name",
+            Why::Rejected => "an ApiVersions version that the broker does not support",
+            Why::Records => "batches that are not plain",
+            Why::Replication => "a broker or controller that fetches",
+            Why::Slow => "among the slowest",
+            Why::Piece => "a new piece of time",
+            Why::Negative => "a response before its request",
+            Why::Session => "a fetch session that is not known",
+            Why::Group => "a member or group that is not plain",
+            Why::Detail => "its detail depends on what was counted before",
+        }
+    }
+}
+
+/// What went to Python, and why.
+#[derive(Default)]
+pub struct Reasons<K>(BTreeMap<(Why, K), u64>);
+
+impl<K: Ord> Reasons<K> {
+    pub fn note(&mut self, odd: Odd, of: K) {
+        *self.0.entry((odd.why, of)).or_default() += 1;
+    }
+
+    /// Those since the last call.
+    pub fn take(&mut self) -> impl Iterator<Item = ((Why, K), u64)> {
+        std::mem::take(&mut self.0).into_iter()
+    }
+}
