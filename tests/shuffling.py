@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.capture.write import PcapngWriter
-from kdissect.files import remove_all
+from kdissect.files import make_directory, remove_all
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
@@ -66,7 +66,9 @@ def decoded(
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
     capture_ranges = find_ranges(names, limits, size)
     job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
-    rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits)
+    scratch = parts.unpublished(job)
+    make_directory(scratch)
+    rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits, scratch)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
@@ -79,13 +81,13 @@ def decoded(
 
 
 def shuffled(
-    ranges: Sequence[Range], count: int, limits: Limits = DEFAULT
+    ranges: Sequence[Range], count: int, limits: Limits = DEFAULT, directory: Path | None = None
 ) -> tuple[Any, list[RangeStats], Counter[str]]:
     """The rows of all parts in Spark's order, what was counted in ranges, and what came of fragments that are
     in none of these.
     """
     rows = pa.Table.from_batches(
-        [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits)]
+        [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits, directory)]
     )
     stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
     batches, skipped = completed(stats, count, limits)

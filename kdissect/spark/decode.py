@@ -25,6 +25,7 @@ from functools import partial
 from itertools import count
 from operator import attrgetter
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -182,7 +183,8 @@ def decode(
             output = _new_export(job, lacks.job, lacks.kept)
             with ExitStack() as stack:
                 stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
-                division = divide(session, job, divided, strategy, tasks, cores, stack)
+                scratch = None if is_stored(directory) else parts.unpublished(job)
+                division = divide(session, job, divided, strategy, tasks, cores, stack, scratch)
                 written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
                 if written:
                     written[0].result.counts.update(division.forgotten)
@@ -239,6 +241,7 @@ def divide(
     tasks: int | None,
     cores: int,
     stack: ExitStack,
+    scratch: Path | None = None,
 ) -> Division:
     """Divide the connections among tasks; see ``decode`` for ``strategy`` and ``tasks``.
 
@@ -250,6 +253,7 @@ def divide(
         tasks: see above.
         cores: number of tasks that run concurrently.
         stack: frees the disks of the workers.
+        scratch: a directory that all workers see; None: a temporary one is, if they see that.
     """
     if strategy == AUTO and divided.bytes <= SINGLE_BYTES:
         strategy = SINGLE
@@ -257,7 +261,8 @@ def divide(
     if strategy == AUTO:
         strategy = SHARDS if count < SHUFFLE_TASKS else SHUFFLE
     if strategy == SHUFFLE:
-        return _shuffled(session, job, divided, tasks or part_count(divided, cores), stack)
+        count = tasks or part_count(divided, cores)
+        return _shuffled(session, job, divided, count, stack, scratch or _temporary(session, stack))
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1 or job.options.names == WHOLE:
@@ -267,11 +272,18 @@ def divide(
 
 
 def _shuffled(
-    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int, stack: ExitStack
+    session: SparkSession,
+    job: ExportJob,
+    divided: CaptureRanges,
+    count: int,
+    stack: ExitStack,
+    scratch: Path | None,
 ) -> Division:
     """Read the captures, and shuffle their packets into ``count`` parts, sorted by time."""
     ranges = divided.ranges
-    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
+    if scratch is not None:
+        make_directory(scratch, job.export.mode)
+    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits, scratch)
     tasks = min(len(ranges), max(_MIN_TASKS, divided.bytes // RANGE_BYTES))
     rows = session.range(0, len(ranges), 1, tasks).mapInArrow(read_ranges, shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
@@ -525,6 +537,23 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
     Raises:
         OutputError: a task does not see it.
     """
+    if unshared := _unshared(session, directory):
+        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
+        raise OutputError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+
+
+def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:
+    """A temporary directory until ``stack`` is closed, if all workers see it."""
+    directory = Path(stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-")))
+    return None if _unshared(session, directory) else directory
+
+
+def _unshared(session: SparkSession, directory: Path) -> list[str]:
+    """The workers' machines that do not see a file that this process creates in the directory.
+
+    Raises:
+        OutputError: it cannot be created.
+    """
     token = (
         directory / f".kdissect-{uuid4().hex}"
     )  # a new name, which no network file system has cached as missing
@@ -536,10 +565,7 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
         probes = _run_tasks(session.range(_SPREAD), partial(parts.probe_token, token))
     finally:
         token.unlink(missing_ok=True)
-    unshared = sorted({host for host, is_shared in probes if not is_shared})
-    if unshared:
-        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
-        raise OutputError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+    return sorted({host for host, is_shared in probes if not is_shared})
 
 
 def part_count(divided: CaptureRanges, cores: int) -> int:

@@ -14,7 +14,7 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -125,7 +125,10 @@ def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
     """Check for a file that the driver created; yield this machine's name, and whether the file exists."""
     for _ in batches:
         pass
-    yield _row((gethostname(), token.exists()))
+    is_there = False
+    with suppress(PermissionError):  # a worker may run as another user
+        is_there = token.exists()
+    yield _row((gethostname(), is_there))
 
 
 def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
