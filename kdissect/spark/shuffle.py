@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace, nlargest
 from itertools import count
 from operator import attrgetter, itemgetter
+from os import SEEK_CUR
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
@@ -173,7 +174,7 @@ def bundled(
 def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
     """Move the packets of a bundle to a file."""
     if bundle.heads:
-        place = Stored(str(path), file.tell(), len(bundle.heads), len(bundle.data))
+        place = Stored(str(path), file.seek(0, SEEK_CUR), len(bundle.heads), len(bundle.data))
         file.write(bundle.heads)
         file.write(bundle.data)
         bundle.heads, bundle.data = b"", to_json(place)
