@@ -1,15 +1,15 @@
 """What does it cost to turn captures into tables, in one process and with Spark?
 
     python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--tasks 1,2,4,16]
-        [--ways export,shuffle] [--minutes 30]
+        [--ways export,decode] [--minutes 30]
     python benchmarks/spark.py --queries [--work ...] [--megabytes 50]
 
 Generates a capture (traffic.py), divides it into files as tcpdump's ring does, and runs, on all cores:
 
     export                  one process, Parquet
-    spark decode            in shards and as a shuffle, Parquet
+    spark decode            Parquet
     data source             the table exchanges alone, which Spark reads and drops
-    frames                  all tables, from a shuffle, which Spark writes as Parquet
+    frames                  all tables, which Spark writes as Parquet
 
 Each way of Spark has a session of its own. Its first run, with the start of Spark, is the cold one; warm runs
 with each number of tasks follow. Then the same with a single connection, a quarter as large, which one task
@@ -17,10 +17,9 @@ dissects.
 
 Prints a table in Markdown: elapsed time, and CPU time of all processes together, Java and the workers
 included; rates per core, which are rates per CPU time; and what a terabyte of such traffic costs at this
-rate. With shards and in the data source each task reads everything, so their cost holds only for so many
-tasks. Elapsed times, unlike CPU times, need an otherwise idle machine. The exchanges of every run are
-counted: the benchmark fails if some are missing. What has not ended after ``--minutes`` is stopped, and left
-out.
+rate. In the data source each task reads everything, so its cost holds only for so many tasks. Elapsed
+times, unlike CPU times, need an otherwise idle machine. The exchanges of every run are counted: the
+benchmark fails if some are missing. What has not ended after ``--minutes`` is stopped, and left out.
 
 ``--queries`` instead compares formats: the size of the tables, and the time that Spark takes for latencies by
 API.
@@ -63,9 +62,7 @@ QUERIES = 5
 TERABYTE_MB = 1_000_000
 CORES = len(os.sched_getaffinity(0))
 EXPORT = "export --format parquet"
-SHARDS, SHUFFLE = "spark decode --strategy shards", "spark decode --strategy shuffle"
-SOURCE, FRAMES = "data source, exchanges", "frames, Parquet"
-SPARK = (SHARDS, SHUFFLE, SOURCE, FRAMES)
+SPARK = DECODE, SOURCE, FRAMES = "spark decode", "data source, exchanges", "frames, Parquet"
 SINGLE_TASKS = 4
 """Tasks for a single connection: only one of them gets it."""
 
@@ -141,10 +138,8 @@ def with_spark(spark: SparkSession, way: str, tasks: int, captures: Sequence[str
     from kdissect.options import PARQUET, ExportOptions
     from kdissect.spark.decode import decode
 
-    if way in (SHARDS, SHUFFLE):
-        strategy = way.rpartition(" ")[2]
-        options = ExportOptions(tables, PARQUET)
-        done = decode(spark, captures, options, strategy=strategy, overwrite=True, tasks=tasks)
+    if way == DECODE:
+        done = decode(spark, captures, ExportOptions(tables, PARQUET), overwrite=True, tasks=tasks)
         return done.rows["exchanges"]
     counted = Observation()
     count = F.count(F.lit(1)).alias("rows")
@@ -153,7 +148,7 @@ def with_spark(spark: SparkSession, way: str, tasks: int, captures: Sequence[str
         frame = reader.load(list(captures)).observe(counted, count)
         frame.write.format("noop").mode("overwrite").save()
     else:
-        with kdissect.spark.frames(spark, captures, parts=tasks, strategy="shuffle") as frames:
+        with kdissect.spark.frames(spark, captures, parts=tasks) as frames:
             for name, frame in frames.items():
                 observed = frame.observe(counted, count) if name == "exchanges" else frame
                 observed.write.mode("overwrite").parquet(str(tables / name))

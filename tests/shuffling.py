@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, namedtuple
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import cloudpickle
 
 from kdissect.capture.write import PcapngWriter
-from kdissect.files import remove_all
+from kdissect.files import make_directory, remove_all
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from kdissect.spark.parts import ReadResult, WorkerPart
     from kdissect.spark.ranges import CaptureRanges, Range
     from kdissect.spark.shuffle import RangeStats
+
+CORES = 17
 
 
 def job_of(
@@ -66,7 +69,9 @@ def decoded(
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
     capture_ranges = find_ranges(names, limits, size)
     job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
-    rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits)
+    scratch = parts.unpublished(job)
+    make_directory(scratch)
+    rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits, scratch)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
@@ -75,17 +80,17 @@ def decoded(
     write = partial(parts.write, job, partial(parts.open_shuffled, job, end_ns, facts))
     written = [_only(write(part)) for part in divided if part]
     assert not list(write([]))
-    return finished(job, "shuffle", names, written, read, capture_ranges)
+    return finished(job, names, written, read, capture_ranges)
 
 
 def shuffled(
-    ranges: Sequence[Range], count: int, limits: Limits = DEFAULT
+    ranges: Sequence[Range], count: int, limits: Limits = DEFAULT, directory: Path | None = None
 ) -> tuple[Any, list[RangeStats], Counter[str]]:
     """The rows of all parts in Spark's order, what was counted in ranges, and what came of fragments that are
     in none of these.
     """
     rows = pa.Table.from_batches(
-        [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits)]
+        [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits, directory)]
     )
     stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
     batches, skipped = completed(stats, count, limits)
@@ -108,21 +113,80 @@ def alone(
     facts = None
     if learns_first:
         job = replace(job, options=replace(job.options, names=WHOLE))
-        facts = decode._merged(job, [_only(parts.learn_shard(job, 1, numbers(0)))])
-    worker_part = _only(parts.write(job, partial(parts.open_shards, job, {}, 1, facts), numbers(0)))
-    return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)
+        facts = decode._merged(job, [_only(parts.learn_all(job, numbers(0)))])
+    worker_part = _only(parts.write(job, partial(parts.open_all, job, {}, facts), numbers(0)))
+    return finished(job, names, [worker_part], worker_part.read, capture_ranges)
 
 
-def in_shards(names: Sequence[str], directory: Path, count: int, **changed: Any) -> DecodeResult:
-    """Write the tables: by so many shards."""
-    capture_ranges = find_ranges(names)
-    job = job_of(list(capture_ranges.files), directory, first_ns=capture_ranges.first_ns, **changed)
-    learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
-    facts = decode._merged(job, learned)
-    write = partial(parts.write, job, partial(parts.open_shards, job, capture_ranges.files, count, facts))
-    worker_parts = [_only(write(numbers(number))) for number in range(count)]
-    read = decode.Division("shards", count, None, write, facts).read_by([each.read for each in worker_parts])
-    return finished(job, "shards", names, worker_parts, read, capture_ranges)
+class Tasks:
+    """What ``decode`` and ``tally`` need of a session, and of the data frames that it makes. Tasks run here,
+    each with its own copy of what is sent to it.
+
+    Args:
+        partitions: batches of each.
+
+    Attributes:
+        works: what the tasks of each stage have done.
+        part: the column of that name.
+    """
+
+    def __init__(self, partitions: Sequence[Sequence[Any]] = (), works: list[Any] | None = None) -> None:
+        self._partitions = partitions
+        self.works: list[Any] = [] if works is None else works
+        self.part = pc.field("part")
+
+    def range(self, start: int, end: int | None = None, step: int = 1, count: int = CORES) -> Tasks:
+        numbers = range(start)[::step] if end is None else range(start, end, step)
+        size = -(-len(numbers) // count)
+        ids = [list(numbers[size * each : size * (each + 1)]) for each in range(count)]
+        return self._with([[pa.RecordBatch.from_pydict({"id": pa.array(each, pa.int64())})] for each in ids])
+
+    def mapInArrow(self, work: Any, _: str) -> Tasks:  # noqa: N802  (Spark's name)
+        self.works.append(work)
+        sent = cloudpickle.dumps(work)
+        return self._with([list(cloudpickle.loads(sent)(iter(each))) for each in self._partitions])
+
+    def repartition(self, count: int) -> Tasks:
+        batches = [batch for each in self._partitions for batch in each]
+        return self._with([batches[place::count] for place in range(count)])
+
+    def repartitionById(self, count: int, _: str) -> Tasks:  # noqa: N802  (Spark's name)
+        rows = pa.Table.from_batches([batch for each in self._partitions for batch in each])
+        return self._with([rows.filter(self.part == number).to_batches() for number in range(count)])
+
+    def sortWithinPartitions(self, *names: str) -> Tasks:  # noqa: N802  (Spark's name)
+        order = [(name, "ascending") for name in names]
+        return self._with(
+            [
+                pa.Table.from_batches(each).sort_by(order).to_batches() if each else []
+                for each in self._partitions
+            ]
+        )
+
+    def where(self, condition: pc.Expression) -> Tasks:
+        return self._with(
+            [
+                pa.Table.from_batches(each).filter(condition).to_batches() if each else []
+                for each in self._partitions
+            ]
+        )
+
+    def select(self, name: str) -> Tasks:
+        return self._with([[batch.select([name]) for batch in each] for each in self._partitions])
+
+    def persist(self, _: object) -> Tasks:
+        return self
+
+    def unpersist(self) -> None:
+        """Nothing to free."""
+
+    def collect(self) -> list[Any]:
+        """The results of all tasks; many would not fit in the driver's memory."""
+        rows = [row for each in self._partitions for batch in each for row in batch.to_pylist()]
+        return [namedtuple("Row", row)(**row) for row in rows]
+
+    def _with(self, partitions: Sequence[Sequence[Any]]) -> Tasks:
+        return Tasks(partitions, self.works)
 
 
 def numbers(*numbers: int) -> list[Any]:
@@ -132,7 +196,6 @@ def numbers(*numbers: int) -> list[Any]:
 
 def finished(
     job: ExportJob,
-    split: str,
     names: Sequence[str],
     worker_parts: Sequence[WorkerPart],
     read: ReadResult,
@@ -142,7 +205,7 @@ def finished(
     output = decode._new_export(job, manifest.job_of(names, job.options, job.export), {})
     files = decode.task_files(worker_parts)
     read = decode.with_unread(read, capture_ranges)
-    result = decode._finished(job, output, split, worker_parts, files, read)
+    result = decode._finished(job, output, worker_parts, files, read)
     remove_all(parts.unpublished(job).parent)
     return result
 

@@ -40,12 +40,11 @@ COMMON = {
         "sql": "-d --topic --client --where --json --csv --max-rows --wide",
         "export": "-d --topic --where --since --output --format --tables --records --bodies --overwrite "
         "--jobs",
-        "spark decode": "-d --topic --where --output --format --tables --records --strategy --master "
+        "spark decode": "-d --topic --where --output --format --tables --records --tasks --master "
         "--overwrite",
         "spark report": "--report --by --interval --max-rows --json --sketches --master",
         "spark sql": "--json --csv --max-rows --master",
-        "spark summary": "-d --topic --client --by --findings --groups --lag --json --html --strategy "
-        "--master",
+        "spark summary": "-d --topic --client --by --findings --groups --lag --json --html --tasks --master",
     }.items()
 }
 """The options in the short help. Commands that are not named show all."""

@@ -26,7 +26,7 @@ _OUTPUT = (
     "--sketches --diagram --mermaid --svg --html --overwrite --redo --append --report --show-sql "
     "--ddl --sql --pyspark --location --start --source --open --width"
 )
-_PERFORMANCE = "--jobs --limits --no-progress -l --strategy --engine --log"
+_PERFORMANCE = "--jobs --limits --no-progress -l --tasks --engine --log"
 _OTHER = "--config --profile --debug --version --help --help-all"
 GROUPS: dict[str, frozenset[str]] = {
     "Input": frozenset(_INPUT.split()),

@@ -31,7 +31,7 @@ from kdissect.model import (
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.spark import parts
 from kdissect.spark.batches import TableBatches, columns_of
-from kdissect.spark.decode import AUTO, STRATEGIES, disk, divide, examined_job, with_unread
+from kdissect.spark.decode import disk, divide, examined_job, with_unread
 from kdissect.spark.options import FAILFAST, parse
 from kdissect.spark.planning import selected
 from kdissect.spark.ranges import RANGE_BYTES
@@ -91,7 +91,6 @@ def frames(
     tables: Sequence[str] | None = None,
     *,
     variant: bool = False,
-    strategy: str = AUTO,
     range_bytes: int = RANGE_BYTES,
     **options: Any,
 ) -> Frames:
@@ -103,21 +102,17 @@ def frames(
         captures: names of files and directories, and globs; paths or URLs that all workers can read.
         tables: their names; None: all except ``records``.
         variant: whether the bodies in ``exchanges`` are VARIANT instead of JSON as text. Needs Spark 4.
-        strategy: how to divide the work among tasks, as for ``decode``.
         range_bytes: approximate size of the ranges of a shuffle.
         options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``parts`` is the number of
-            partitions, by default one for each task; of a shuffle one for each 128 MiB of captures, but at
-            least two for each core.
+            tasks that dissect, as ``tasks`` of ``decode``.
 
     Raises:
-        UsageError: a table, strategy, option, value or file name is invalid.
+        UsageError: a table, option, value or file name is invalid.
         CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false; or
             one is damaged, and ``mode`` is ``FAILFAST``.
     """
     tables = tables or DEFAULT_TABLES
     names = [captures] if isinstance(captures, str) else list(captures)
-    if strategy not in STRATEGIES:
-        raise UsageError(f'unknown strategy "{strategy}"; known: {", ".join(STRATEGIES)}')
     for option in _NOT_HERE:
         if option.lower() in map(str.lower, options):
             raise UsageError(f"option {option} is for the data source, not for frames()")
@@ -131,7 +126,7 @@ def frames(
         export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
         job, divided, cores = examined_job(spark, files, parsed, export, range_bytes)
         with ExitStack() as stack:
-            division = divide(spark, job, divided, strategy, parsed.parts, cores, stack)
+            division = divide(spark, job, divided, parsed.parts, cores, stack)
             pack = partial(parts.pack, job, division.opened)
             packed = division.rows.mapInArrow(pack, parts.PACKED).persist(disk())
             stack.callback(packed.unpersist)

@@ -1,15 +1,12 @@
 """Captures -> the tables of an export, written by Spark's workers: ``decode``.
 
-There are two ways to divide the connections among tasks.
+One task reads small captures. Larger ones are read once, by many tasks, and their packets are shuffled:
 
-    shards        each task reads all captures and dissects its shard; small captures are a single shard
-    shuffle       each capture is read once:
-                  ranges.py     files     -> ranges that tasks can read
-                  shuffle.py    a range   -> bundles of packets, by shard of the connections
-                    Spark       sorts the rows of each part by time, and keeps them on disk
+    ranges.py     files     -> ranges that tasks can read
+    shuffle.py    a range   -> bundles of packets, by part of the connections
+      Spark       sorts the rows of each part by time, and keeps them on disk
 
-Then parts.py collects the learned facts of each part, and with those of all parts writes its tables. With few
-tasks shards are faster, because nothing is sorted or kept on disk; with many, each task would read too much.
+Then parts.py collects the learned facts of each part, and with those of all parts writes its tables.
 
 Holds what the tasks report: the counts of each range and part, the names of topic IDs, and the names of
 files.
@@ -25,6 +22,7 @@ from functools import partial
 from itertools import count
 from operator import attrgetter
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -68,12 +66,10 @@ if TYPE_CHECKING:
     from kdissect.spark.ranges import CaptureRanges, FileRanges
     from kdissect.spark.shuffle import RangeStats
 
-STRATEGIES = AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
-SHUFFLE_TASKS = 16
-"""From this many concurrent tasks on, a shuffle is cheaper than reading everything in each task
-(docs/decisions/shards-or-a-shuffle.md)."""
+MAX_TASKS = 20_000
+"""Most tasks of a stage: Spark's driver keeps what each writes for each task of the next one."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _MIN_TASKS = 1000  # that read ranges; files may be small and many
@@ -85,7 +81,6 @@ class DecodeResult(NamedTuple):
     """What was written.
 
     Attributes:
-        strategy: ``single``, ``shards`` or ``shuffle``.
         tasks: number of tasks that wrote files.
         rows: number of rows by table; empty if the directory already had the complete export.
         files, bytes: number and size of the files of all tables.
@@ -99,7 +94,6 @@ class DecodeResult(NamedTuple):
         unreadable: whether one of them cannot be read.
     """
 
-    strategy: str
     tasks: int
     rows: dict[str, int]
     files: int
@@ -120,7 +114,6 @@ def decode(
     export: ExportOptions,
     options: Options = _DEFAULT,
     *,
-    strategy: str = AUTO,
     overwrite: bool = False,
     redo: bool = False,
     range_bytes: int = RANGE_BYTES,
@@ -136,13 +129,11 @@ def decode(
         captures: names of files and directories, and globs; paths or URLs.
         export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
-        strategy: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
-            connections; ``shuffle``: each task reads a range of them, and Spark sorts the packets by shard
-            and time; ``auto``: one task for small captures, shards if few tasks run concurrently.
         overwrite: whether to replace another export in the directory.
         redo: whether to replace what the directory has of these captures. Otherwise only others are added.
         range_bytes: approximate size of the ranges of a shuffle.
-        tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
+        tasks: number of tasks that dissect; None: depends on the size of the captures and the cores. A single
+            one reads everything; otherwise tasks read ranges, and packets are shuffled by connection.
 
     Raises:
         UsageError: a table, column, filter value or file name is invalid.
@@ -168,9 +159,7 @@ def decode(
         with locked(directory, export.mode):
             lacks = manifest.missing(directory, tables, manifest_job, overwrite=overwrite, redo=redo)
             if not lacks.tables:
-                return DecodeResult(
-                    strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
-                )
+                return DecodeResult(0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True)
             _check_shared(session, directory)
             if len(lacks.captures) < len(regular):
                 divided = in_order(each for each in examined if each.name in lacks.captures)
@@ -182,13 +171,14 @@ def decode(
             output = _new_export(job, lacks.job, lacks.kept)
             with ExitStack() as stack:
                 stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
-                division = divide(session, job, divided, strategy, tasks, cores, stack)
+                scratch = None if is_stored(directory) else parts.unpublished(job)
+                division = divide(session, job, divided, tasks, cores, stack, scratch)
                 written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
                 if written:
                     written[0].result.counts.update(division.forgotten)
                 read = with_unread(division.read_by([each.read for each in written]), divided)
                 combined = _combined(session, job, written)
-                finished = _finished(job, output, division.strategy, written, combined, read)
+                finished = _finished(job, output, written, combined, read)
                 return finished._replace(unreadable=bool(divided.faults))
 
 
@@ -196,15 +186,13 @@ class Division(NamedTuple):
     """The connections, divided among tasks.
 
     Attributes:
-        strategy: ``single``, ``shards`` or ``shuffle``.
         tasks: number of tasks.
-        rows: with a partition for each task: the number of its shard, or its packets.
+        rows: with a partition for each task: its packets, or a number for one that reads everything.
         opened: opens the parts of a partition.
         learned: facts learned in all parts; None: a single task learns them while it reads.
-        read: what was counted; None: the tasks report it.
+        read: what was counted; None: the task reports it.
     """
 
-    strategy: str
     tasks: int
     rows: DataFrame
     opened: parts.PartOpener
@@ -220,14 +208,9 @@ class Division(NamedTuple):
         return {"produced_evicted": facts.dropped_batches, "names_forgotten": facts.dropped_names}
 
     def read_by(self, reads: Sequence[ReadResult | None]) -> ReadResult:
-        """What was counted, with what the parts report in their order."""
+        """What was counted, here or by a part."""
         read = self.read or reads[0]
         assert read is not None
-        failed = {
-            source.name for each in reads if each is not None for source in each.sources if source.failed
-        }
-        for source in read.sources:
-            source.failed |= source.name in failed
         return read
 
 
@@ -235,44 +218,47 @@ def divide(
     session: SparkSession,
     job: ExportJob,
     divided: CaptureRanges,
-    strategy: str,
     tasks: int | None,
     cores: int,
     stack: ExitStack,
+    scratch: Path | None = None,
 ) -> Division:
-    """Divide the connections among tasks; see ``decode`` for ``strategy`` and ``tasks``.
+    """Divide the connections among tasks.
 
     Args:
         session: Spark session.
         job: what to do.
         divided: the captures.
-        strategy: see above.
-        tasks: see above.
+        tasks: see ``decode``.
         cores: number of tasks that run concurrently.
         stack: frees the disks of the workers.
+        scratch: a directory that all workers see; None: a temporary one is, if they see that.
     """
-    if strategy == AUTO and divided.bytes <= SINGLE_BYTES:
-        strategy = SINGLE
-    count = 1 if strategy == SINGLE else tasks or cores
-    if strategy == AUTO:
-        strategy = SHARDS if count < SHUFFLE_TASKS else SHUFFLE
-    if strategy == SHUFFLE:
-        return _shuffled(session, job, divided, tasks or part_count(divided, cores), stack)
-    numbers = session.range(0, count, 1, count)
+    count = tasks or task_count(divided, cores)
+    if count > 1:
+        return _shuffled(session, job, divided, count, stack, scratch or _temporary(session, stack))
+    numbers = session.range(0, 1, 1, 1)
     learned = None
-    if count > 1 or job.options.names == WHOLE:
-        learned = _merged(job, _run_tasks(numbers, partial(parts.learn_shard, job, count)))
-    opened = partial(parts.open_shards, job, divided.files, count, learned)
-    return Division(strategy, count, numbers, opened, learned)
+    if job.options.names == WHOLE:
+        learned = _merged(job, _run_tasks(numbers, partial(parts.learn_all, job)))
+    opened = partial(parts.open_all, job, divided.files, learned)
+    return Division(1, numbers, opened, learned)
 
 
 def _shuffled(
-    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int, stack: ExitStack
+    session: SparkSession,
+    job: ExportJob,
+    divided: CaptureRanges,
+    count: int,
+    stack: ExitStack,
+    scratch: Path | None,
 ) -> Division:
     """Read the captures, and shuffle their packets into ``count`` parts, sorted by time."""
     ranges = divided.ranges
-    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
-    tasks = min(len(ranges), max(_MIN_TASKS, divided.bytes // RANGE_BYTES))
+    if scratch is not None:
+        make_directory(scratch, job.export.mode)
+    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits, scratch)
+    tasks = min(len(ranges), MAX_TASKS, max(_MIN_TASKS, divided.bytes // RANGE_BYTES))
     rows = session.range(0, len(ranges), 1, tasks).mapInArrow(read_ranges, shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
     stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
@@ -287,7 +273,7 @@ def _shuffled(
         read.warnings.append(warning)
     learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
     opened = partial(parts.open_shuffled, job, end_ns, learned)
-    return Division(SHUFFLE, count, rows, opened, learned, read)
+    return Division(count, rows, opened, learned, read)
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
@@ -366,7 +352,6 @@ def _new_export(job: ExportJob, manifest_job: manifest.Job, kept: Mapping[str, S
 def _finished(
     job: ExportJob,
     output: Export,
-    strategy: str,
     written: Sequence[WorkerPart],
     files: Sequence[TaskFile],
     read: ReadResult,
@@ -388,7 +373,6 @@ def _finished(
     for part in written:
         notes.merge(part.notes)
     return DecodeResult(
-        strategy,
         len(results),
         output.rows,
         output.files,
@@ -525,6 +509,23 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
     Raises:
         OutputError: a task does not see it.
     """
+    if unshared := _unshared(session, directory):
+        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
+        raise OutputError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+
+
+def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:
+    """A temporary directory until ``stack`` is closed, if all workers see it."""
+    directory = Path(stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-")))
+    return None if _unshared(session, directory) else directory
+
+
+def _unshared(session: SparkSession, directory: Path) -> list[str]:
+    """The workers' machines that do not see a file that this process creates in the directory.
+
+    Raises:
+        OutputError: it cannot be created.
+    """
     token = (
         directory / f".kdissect-{uuid4().hex}"
     )  # a new name, which no network file system has cached as missing
@@ -536,15 +537,14 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
         probes = _run_tasks(session.range(_SPREAD), partial(parts.probe_token, token))
     finally:
         token.unlink(missing_ok=True)
-    unshared = sorted({host for host, is_shared in probes if not is_shared})
-    if unshared:
-        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
-        raise OutputError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+    return sorted({host for host, is_shared in probes if not is_shared})
 
 
-def part_count(divided: CaptureRanges, cores: int) -> int:
-    """The number of parts of a shuffle."""
-    return max(2 * cores, -(-divided.bytes // PART_BYTES))
+def task_count(divided: CaptureRanges, cores: int) -> int:
+    """The number of tasks that dissect, unless the user chooses one."""
+    if divided.bytes <= SINGLE_BYTES:
+        return 1
+    return min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES)))
 
 
 def disk() -> Any:

@@ -1,8 +1,7 @@
 """A part of the connections -> their learned facts, and the files or the rows of all tables: the work of one
 task.
 
-A part is a shard of the connections, whose task reads all captures, or gets its packets from a shuffle
-(shuffle.py).
+A part is all of them, whose task reads all captures, or gets its packets from a shuffle (shuffle.py).
 
 Each attempt of a task writes to its own directory, where no reader looks (``unpublished``). The driver moves
 the files of the attempts whose results it has got. So one that it has given up, and that continues, publishes
@@ -14,7 +13,7 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -30,7 +29,6 @@ from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.files import create, make_directory, publish
 from kdissect.model import IdleTick
-from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.sinks.columns import Columns
 from kdissect.sinks.sink import Demand
@@ -63,7 +61,7 @@ if TYPE_CHECKING:
         """Opens the parts of a partition; ``new_log`` makes what sees the connections of each."""
 
         def __call__(self, batches: Iterable[Any], *, new_log: NewLog = ...) -> Iterator[OpenPart]:
-            """See ``open_shards`` and ``open_shuffled``."""
+            """See ``open_all`` and ``open_shuffled``."""
 
 
 UNPUBLISHED = "_unpublished"
@@ -125,13 +123,16 @@ def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
     """Check for a file that the driver created; yield this machine's name, and whether the file exists."""
     for _ in batches:
         pass
-    yield _row((gethostname(), token.exists()))
+    is_there = False
+    with suppress(PermissionError):  # a worker may run as another user
+        is_there = token.exists()
+    yield _row((gethostname(), is_there))
 
 
-def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the ``LearnedFacts`` of each shard whose number is in the column ``id``."""
-    for number in _numbers(batches):
-        yield _row(learned_from(job.paths, job.options, Shard(number, shards), key_log=job.key_log))
+def learn_all(job: ExportJob, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the ``LearnedFacts`` of all captures, for the number in the column ``id``."""
+    for _ in _numbers(batches):
+        yield _row(learned_from(job.paths, job.options, key_log=job.key_log))
 
 
 class OpenPart(NamedTuple):
@@ -141,8 +142,7 @@ class OpenPart(NamedTuple):
         number: of the part.
         log: of its connections.
         dissection: of its packets.
-        read: what was counted when the dissection has ended: all of it by the first shard, and by others only
-            what they could not read; None: a part of a shuffle.
+        read: what was counted when the dissection has ended; None: a part of a shuffle.
     """
 
     number: int
@@ -151,24 +151,22 @@ class OpenPart(NamedTuple):
     read: Callable[[], ReadResult | None]
 
 
-def open_shards(
+def open_all(
     job: ExportJob,
     files: Mapping[str, Fingerprint],
-    shards: int,
     learned: LearnedFacts | None,
     batches: Iterable[Any],
     *,
     new_log: NewLog = ConnectionLog,
 ) -> Iterator[OpenPart]:
-    """Open the shards whose numbers are in the column ``id``.
+    """Open all captures as the part whose number is in the column ``id``.
 
     Args:
         job: what to do.
         files: fingerprints of the captures, taken by the driver.
-        shards: number of shards.
-        learned: facts learned in all shards; None: there is one shard, which learns while it reads.
-        batches: numbers.
-        new_log: makes the observer of a shard.
+        learned: facts learned in all captures; None: they are learned while reading.
+        batches: the number, unless Spark gives the partition nothing.
+        new_log: makes the observer.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
@@ -177,25 +175,16 @@ def open_shards(
     for number in _numbers(batches):
         for path, fingerprint in files.items():
             fingerprint.check(path)
-        log, shard = new_log(options.limits), Shard(number, shards)
+        log = new_log(options.limits)
         with open_capture(*job.paths, limits=options.limits) as capture:
             packets = Readable(capture.packet_blocks())
             dissection = Dissection(
-                packets if number else log.watch(packets),
-                options,
-                observer=log,
-                learned=learned,
-                shard=shard,
-                key_log=job.key_log,
+                log.watch(packets), options, observer=log, learned=learned, key_log=job.key_log
             )
-            yield OpenPart(number, log, dissection, partial(_read, number, capture, packets, log, dissection))
+            yield OpenPart(number, log, dissection, partial(_read, capture, packets, log, dissection))
 
 
-def _read(
-    number: int, capture: Capture, packets: Readable, log: ConnectionLog, dissection: Dissection
-) -> ReadResult:
-    if number:
-        return ReadResult([each for each in capture.sources if each.failed], log.census, [], Counter())
+def _read(capture: Capture, packets: Readable, log: ConnectionLog, dissection: Dissection) -> ReadResult:
     warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
     return ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
 

@@ -1,5 +1,8 @@
 """Ranges of captures -> bundles of packets, which Spark sorts -> the packets of a shard of the connections.
 
+Where all workers see a directory, the task writes bundles to a file there, and Spark sorts only their places:
+what crosses the JVM is a thousandth of the captures. Elsewhere, Spark gets the packets themselves.
+
 A task reads a range and finds the connection of each packet. All packets of a connection go to the same part:
 its shard (``net.tcp.shard_of``). The native core takes the usual packets, and finds them in a bundle again.
 Fragments of incomplete datagrams go to the driver, which completes them. Spark sorts the rows of a part by
@@ -12,8 +15,8 @@ A row is a bundle of packets:
     rank                index of the file
     number              number of the first packet
     heads               ``_HEAD`` of each packet
-    data                the packets; without heads, as JSON: a ``Segment`` that was in several packets, or for
-                        the driver a ``RangeStats``
+    data                the packets; without heads, as JSON: where they are (``Stored``), a ``Segment`` that
+                        was in several packets, or for the driver a ``RangeStats``
 
 Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_ENDS``, and at most
 ``_MAX_FRAGMENTS``.
@@ -22,17 +25,22 @@ Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_END
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace, nlargest
 from itertools import count
 from operator import attrgetter, itemgetter
+from os import SEEK_CUR
+from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+from uuid import uuid4
 
 import pyarrow as pa
 
 from kdissect import core
 from kdissect.errors import CaptureError
+from kdissect.files import create
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Packet, PacketBlock, Segment
 from kdissect.net.ip import INCOMPLETE
@@ -101,34 +109,79 @@ class RangeStats(NamedTuple):
     largest: dict[bytes, int]
 
 
+@known
+class Stored(NamedTuple):
+    """Where the heads of a bundle are, and behind them its packets.
+
+    Attributes:
+        path: of the file.
+        start: position of the first byte.
+        heads, data: numbers of bytes.
+    """
+
+    path: str
+    start: int
+    heads: int
+    data: int
+
+
 def read_ranges(
     ranges: Sequence[Range],
     files: Mapping[str, Fingerprint],
     parts: int,
     limits: Limits,
+    directory: Path | None,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
     """Read the ranges whose indexes are in the column ``id``; see ``bundled``.
 
+    Args:
+        ranges: all ranges.
+        files: fingerprints of the captures, taken by the driver.
+        parts: number of parts, without the one for the driver.
+        limits: limits of the dissection.
+        directory: where packets are kept: all workers see it, and each attempt of a task writes its own
+            files; None: in the rows.
+        batches: numbers.
+
     Raises:
         CaptureError: a file is not the one that the driver saw.
+        OSError: a file of packets cannot be written.
     """
     for batch in batches:
         for place in batch.column("id").to_pylist():
             path = ranges[place].path
             files[path].check(path)
-            yield from bundled(place, ranges, parts, limits)
+            yield from bundled(place, ranges, parts, limits, directory)
 
 
-def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> Iterator[Any]:
-    """Read a range; yield batches of rows.
+def bundled(
+    place: int, ranges: Sequence[Range], parts: int, limits: Limits, directory: Path | None = None
+) -> Iterator[Any]:
+    """Read the range with the index ``place``; yield batches of rows. See ``read_ranges``."""
+    bundles = _bundled(place, ranges, parts, limits)
+    if directory is None:
+        yield from map(_batch, bundles)
+        return
+    path = directory / f"{place}-{uuid4().hex}.packets"
+    with create(path) as file:
+        for complete in bundles:
+            for each in complete:
+                _store(each, path, file)
+            yield _batch(complete)
 
-    Args:
-        place: index of the range.
-        ranges: all ranges.
-        parts: number of parts, without the one for the driver.
-        limits: limits of the dissection.
-    """
+
+def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
+    """Move the packets of a bundle to a file."""
+    if bundle.heads:
+        place = Stored(str(path), file.seek(0, SEEK_CUR), len(bundle.heads), len(bundle.data))
+        file.write(bundle.heads)
+        file.write(bundle.data)
+        bundle.heads, bundle.data = b"", to_json(place)
+
+
+def _bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> Iterator[list[Bundle]]:
+    """The bundles of a range, and last what is for the driver."""
     range_ = ranges[place]
     bundles = _Bundles(parts, limits, range_.rank, range_.clock_ns)
     source, blocks = open_range(range_, limits)
@@ -150,14 +203,14 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
     stats = RangeStats(place, range_, source, census, skipped, fault, fragments, *bundles.loads())
-    yield _batch([Bundle(parts, 0, 0, 0, 0, b"", to_json(stats))])
+    yield [Bundle(parts, 0, 0, 0, 0, b"", to_json(stats))]
 
 
 def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
     """Reassemble the datagrams whose fragments are in several ranges.
 
     Returns:
-        Batches of rows, as ``bundled`` yields them; and the numbers of skipped fragments by reason.
+        Batches of rows, as ``read_ranges`` yields them; and the numbers of skipped fragments by reason.
     """
     segments, bundles = Segments(limits), list[Bundle]()
     waiting = (each for one in stats for each in one.fragments)
@@ -220,13 +273,13 @@ class _Bundles:
         if len(self._payload_bytes) > _MAX_ENDS:
             self._payload_bytes = Counter(dict(self._payload_bytes.most_common(_MAX_ENDS // 2)))
 
-    def complete(self, max_bytes: int) -> Iterator[Any]:
-        """A batch of the bundles that are complete: all, if they have so many bytes."""
+    def complete(self, max_bytes: int) -> Iterator[list[Bundle]]:
+        """The bundles that are complete: all, if they have so many bytes."""
         if self._bytes >= max_bytes:
             self._complete += self._bundles.values()
             self._bundles, self._bytes = {}, 0
         if self._complete:
-            yield _batch(self._complete)
+            yield self._complete
             self._complete = []
 
     def loads(self) -> tuple[int, dict[bytes, int]]:
@@ -352,8 +405,17 @@ class SortedPackets:
         return self._in_order(self._bundles())
 
     def _bundles(self) -> Iterator[Bundle]:
-        for batch in self._batches:
-            yield from map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names))
+        with ExitStack() as stack:
+            path, file = "", None
+            for batch in self._batches:
+                for bundle in map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names)):
+                    if not bundle.heads and isinstance(value := from_json(bundle.data), Stored):
+                        if file is None or value.path != path:  # usually, many of a file follow each other
+                            stack.close()
+                            path, file = value.path, stack.enter_context(Path(value.path).open("rb"))
+                        file.seek(value.start)
+                        bundle.heads, bundle.data = file.read(value.heads), file.read(value.data)
+                    yield bundle
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[PacketBlock | Packet | Segment]:
         """``bundles`` come in the order of their first packets. Holds those that overlap in time."""

@@ -24,7 +24,7 @@ from kdissect.errors import CaptureError
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.pipeline import notices_of
 from kdissect.spark import parts
-from kdissect.spark.decode import AUTO, divide, examined_job, with_unread
+from kdissect.spark.decode import divide, examined_job, with_unread
 from kdissect.spark.options import check_where
 from kdissect.spark.ranges import RANGE_BYTES
 from kdissect.spark.session import own_python
@@ -55,7 +55,6 @@ class Tallied(NamedTuple):
     """What is known besides the counts.
 
     Attributes:
-        strategy: ``single``, ``shards`` or ``shuffle``.
         rows: number of exchanges that match the filters.
         counts: ``Dissection.counts`` of all tasks.
         skipped: number of packets not dissected, by reason.
@@ -66,7 +65,6 @@ class Tallied(NamedTuple):
         unreadable: whether one of them cannot be read.
     """
 
-    strategy: str
     rows: int
     counts: Counter[str]
     skipped: Counter[str]
@@ -103,7 +101,6 @@ def tally(
     options: Options,
     sink: Tallies[Summarizer, ConnectionFeed],
     *,
-    strategy: str = AUTO,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
 ) -> Tallied:
@@ -114,7 +111,6 @@ def tally(
         captures: names of files and directories, and globs; paths or URLs that all workers can read.
         options: what to dissect.
         sink: gets the counts; of a ``Summarizer`` that has not counted anything.
-        strategy: as for ``decode``.
         range_bytes: as for ``decode``.
         tasks: number of tasks that dissect, as for ``decode``.
 
@@ -132,7 +128,7 @@ def tally(
     with own_python(session), ExitStack() as stack:
         nothing = ExportOptions(Path(), PARQUET, tables=())
         job, divided, cores = examined_job(session, files, options, nothing, range_bytes)
-        division = divide(session, job, divided, strategy, tasks, cores, stack)
+        division = divide(session, job, divided, tasks, cores, stack)
         frame = division.rows.mapInArrow(partial(_tally, job, empty, division.opened), parts.COLUMNS)
         count = division.tasks
         while count > _MERGED:
@@ -146,7 +142,6 @@ def tally(
     total.counts.update(division.forgotten)
     total.counts["packets"] = sum(file.packets for file in read.census.files.values())
     return Tallied(
-        division.strategy,
         total.rows,
         total.counts,
         read.skipped,

@@ -466,15 +466,15 @@ def test_a_stream_sees_the_files_of_a_ring(bucket: Bucket, tmp_path: Path) -> No
 
 @pytest.mark.spark
 @pytest.mark.deep
-@pytest.mark.parametrize("split", ["single", "shards", "shuffle"] if IS_DEEP else ["shuffle"])
+@pytest.mark.parametrize("tasks", ["1", "3"] if IS_DEEP else ["3"])
 def test_spark_decodes_from_a_store(
-    split: str, bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    tasks: str, bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name, sample in SAMPLES.items():
         bucket.put(name, sample.read_bytes())
     options = ("--format", "parquet", "--tables", "exchanges,records,connections")
     expected = run(capsys, "export", *options, *map(str, SAMPLES.values()), "-o", str(tmp_path / "export"))
-    command = ("spark", "decode", *options, "--strategy", split, "--master", "local[2]")
+    command = ("spark", "decode", *options, "--tasks", tasks, "--master", "local[2]")
     directory = f"{bucket.url}-tables"
     _, err = spawn(*command, f"{bucket.url}/*", "-o", directory).communicate(timeout=600)
     assert "exchanges" in rows_in(expected.err)
@@ -494,7 +494,7 @@ def test_a_worker_writes_to_a_store(bucket: Bucket, tmp_path: Path) -> None:
 
     url, workers = bucket.put("x.pcap", SAMPLE.read_bytes()), Workers()
     done = [
-        decode(workers, [url], ExportOptions(directory), strategy="single")  # type: ignore[arg-type]
+        decode(workers, [url], ExportOptions(directory))  # type: ignore[arg-type]
         for directory in (output_directory(f"{bucket.url}/tables"), tmp_path)
     ]
     assert done[0].rows == done[1].rows

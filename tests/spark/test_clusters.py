@@ -74,7 +74,7 @@ def run(directory: Path, place: dict[str, Any], environment: dict[str, str]) -> 
     tables = str(directory / "tables")
     commands = [
         ["doctor", "--start", "--json", option, url],
-        ["decode", *SAMPLES, "-o", tables, "--strategy", "shuffle", option, url],
+        ["decode", *SAMPLES, "-o", tables, "--tasks", "3", option, url],
         ["report", tables, "--report", "latency,errors", "--json", option, url],
         ["report", tables, "--report", "latency", "-o", str(directory / "reports"), option, url],
         ["sql", tables, "--json", "select count(*) n from exchanges", option, url],
@@ -158,7 +158,7 @@ def test_workers_run_the_python_of_an_archive(tmp_path: Path) -> None:
     environment.pop("PYSPARK_PYTHON", None)
     tables = tmp_path / "tables"
     with standalone(tmp_path, environment) as cluster:
-        decode = ["decode", *SAMPLES, "-o", str(tables), "--strategy", "shuffle", "--master", cluster.url]
+        decode = ["decode", *SAMPLES, "-o", str(tables), "--tasks", "3", "--master", cluster.url]
         done = subprocess.run(
             [sys.executable, "-m", "kdissect", "spark", *decode, "--conf", f"spark.archives={archive}#env"],
             env={**environment, "PYSPARK_PYTHON": "./env/bin/python"},

@@ -31,16 +31,16 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize(("strategy", "partitions"), [("shuffle", 3 + 1), ("shards", 3), ("auto", 1)])
+@pytest.mark.parametrize(("parts", "partitions"), [(3, 3 + 1), (None, 1)])
 def test_rows_are_those_of_export_and_the_same_again(
-    spark: SparkSession, tmp_path: Path, strategy: str, partitions: int
+    spark: SparkSession, tmp_path: Path, parts: int | None, partitions: int
 ) -> None:
     directory = tmp_path / "ring"
     cut_up(packets_of("kafka-4-basics"), directory, 3)
     (directory / "notes.txt").write_text("no capture")
     options = ("--format", "parquet", "--tables", ",".join(TABLES))
     assert main(["export", str(directory), "-o", str(tmp_path / "out"), *options]) == 0
-    division: dict[str, Any] = {"strategy": strategy, "range_bytes": 50_000, "parts": 3}
+    division: dict[str, Any] = {"range_bytes": 50_000} | ({} if parts is None else {"parts": parts})
     with dataframes.frames(spark, str(directory), tuple(TABLES), **division) as frames:
         assert frames["exchanges"].rdd.getNumPartitions() == partitions
         tables = {name: rows(frame.toArrow()) for name, frame in frames.items()}
@@ -115,7 +115,6 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
         ({"lookback": 2}, "option lookback is for the data source"),
         ({"api": "Fetsch"}, "unknown API"),
         ({"tables": ["exchange"]}, 'unknown table "exchange"'),
-        ({"strategy": "split"}, 'unknown strategy "split"'),
     ):
         with pytest.raises(UsageError, match=message):
             kdissect.spark.frames(unused, str(SAMPLES["quickstart"]), **options)

@@ -28,7 +28,7 @@ from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.options import ExportOptions, Options
 from kdissect.spark import parts
-from kdissect.spark.decode import decode
+from kdissect.spark.decode import decode, task_count
 from kdissect.tables import manifest
 from kdissect.tables.rows import DEFAULT_TABLES
 from kdissect.tables.rows import TABLES as ALL_TABLES
@@ -37,7 +37,7 @@ from tests.damage import DAMAGES
 from tests.disguises import NETWORKS
 from tests.exports import json_rows, parquet_rows
 from tests.late import late
-from tests.shuffling import alone, counted, cut_up, numbers
+from tests.shuffling import Tasks, alone, counted, cut_up, numbers
 from tests.stores import BUCKET, environment, s3_server
 
 if TYPE_CHECKING:
@@ -82,11 +82,8 @@ def equal(spark: SparkSession, one: Path, other: Path) -> None:
 
 def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(packets_of("kafka-4-basics"), tmp_path / "ring", 5)
-    shuffled = decode(
-        spark, names, parquet(tmp_path / "many"), strategy="shuffle", range_bytes=20_000, tasks=3
-    )
+    shuffled = decode(spark, names, parquet(tmp_path / "many"), range_bytes=20_000, tasks=3)
     single = decode(spark, names, parquet(tmp_path / "one"))
-    assert (shuffled.strategy, single.strategy) == ("shuffle", "single")
     assert (shuffled.tasks, single.tasks) == (3, 1)
     assert shuffled.rows == single.rows
     assert shuffled.packets == single.packets == len(packets_of("kafka-4-basics"))
@@ -108,7 +105,7 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     (name,) = cut_up(left, tmp_path / "whole", 1)
     Path(name).write_bytes(Path(name).read_bytes()[:-3])
     export = ExportOptions(tmp_path / "many", tables=TABLES)
-    done = decode(spark, [name], export, strategy="shuffle", range_bytes=8000, tasks=2)
+    done = decode(spark, [name], export, range_bytes=8000, tasks=2)
     assert [warning.split(": ")[1] for warning in done.warnings] == [
         warning.split(": ")[1]
         for warning in alone([name], tmp_path / "one", tables=TABLES, learns_first=True).warnings
@@ -120,7 +117,7 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
 def test_datagrams_whose_fragments_are_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
     export = ExportOptions(tmp_path / "many", "jsonl", tables=tuple(TABLES))
-    done = decode(spark, names, export, strategy="shuffle", tasks=2)
+    done = decode(spark, names, export, tasks=2)
     one = alone(names, tmp_path / "one", tables=TABLES, learns_first=True)
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
     assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)
@@ -271,12 +268,9 @@ def test_a_task_that_was_given_up_publishes_nothing(
         out = output_directory(f"s3://{BUCKET}/out" if is_store else tmp_path / "out")
         workers = Workers()
         name = str(SAMPLES["quickstart"])
-        done = decode(cast("Any", workers), [name], parquet(out), strategy="shards", tasks=2)
-        assert (done.tasks, done.rows["exchanges"]) == (2, 75)
-        write_part, combine = workers.works[-2:]
-        assert list(write_part(iter(numbers(0))))
-        with pytest.raises(OSError, match="No such file"):
-            list(combine(iter(numbers(0))))
+        done = decode(cast("Any", workers), [name], parquet(out))
+        assert (done.tasks, done.rows["exchanges"]) == (1, 75)
+        assert list(workers.works[-1](iter(numbers(0))))
         for table in TABLES:
             manifest.check(out / table)
             assert sum(each["rows"] for each in manifest.read(out / table)["files"]) == done.rows[table]
@@ -352,10 +346,13 @@ def test_small_files_are_combined(
 ) -> None:
     name, directory = str(SAMPLES["kafka-4-basics"]), tmp_path / "many"
     export = ExportOptions(directory, form, compression, ("exchanges", "records"), partition_by=partition_by)
-    done = decode(cast("Any", Workers()), [name], export, strategy="shards", tasks=3)
+    workers = Tasks()
+    done = decode(cast("Any", workers), [name], export, tasks=3)
     assert (done.tasks, done.files) == (3, 2)
+    with pytest.raises(OSError, match="No such file"):
+        list(workers.works[-1](iter(numbers(0))))  # of a task that was given up and continues
     one = replace(export, directory=tmp_path / "one")
-    decode(cast("Any", Workers()), [name], one, strategy="single")
+    decode(cast("Any", Workers()), [name], one)
     for table in ("exchanges", "records"):
         manifest.check(directory / table)
         read = json_rows if form == "jsonl" else partial(parquet_rows, table=ALL_TABLES[table])
@@ -364,7 +361,15 @@ def test_small_files_are_combined(
     (file,) = manifest.read(directory / "exchanges")["files"]
     assert file["rows"] == done.rows["exchanges"]
     apart = replace(export, directory=tmp_path / "apart", rotate_bytes=1000)
-    assert decode(cast("Any", Workers()), [name], apart, strategy="shards", tasks=3).files > 5
+    assert decode(cast("Any", Tasks()), [name], apart, tasks=3).files > 5
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "tasks"),
+    [(256 * MIB, 64, 1), (257 * MIB, 2, 4), (1280 * MIB, 4, 10), (100_000_000_000_000, 1000, 20_000)],
+)
+def test_the_number_of_tasks_depends_on_the_captures(size: int, cores: int, tasks: int) -> None:
+    assert task_count(cast("Any", SimpleNamespace(bytes=size)), cores) == tasks
 
 
 def test_names_come_from_the_whole_input_by_default(tmp_path: Path) -> None:
@@ -395,7 +400,7 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
         contents = make("bulk", capture, megabytes * 1_000_000)
         _retire_workers(spark)
         export, options = parquet(tmp_path / str(megabytes)), Options(replace(DEFAULT, export_bytes=MIB))
-        done = decode(spark, [str(capture)], export, options, strategy="shuffle", tasks=2)
+        done = decode(spark, [str(capture)], export, options, tasks=2)
         assert done.rows["exchanges"] == contents.exchanges
         capture.unlink()
         peaks_kib[megabytes] = max(_peaks_kib(spark))

@@ -56,7 +56,7 @@ HARMED = [
     name for name in SAMPLES if not any(word in name for word in ("midstream", "http", "tls", *BESIDE_OTHERS))
 ]
 FORMS = [("jsonl", "none"), ("jsonl", "gz"), ("jsonl", "zst"), ("parquet", "none"), ("parquet", "zst")]
-DECODED = [("single", "jsonl"), ("shuffle", "parquet")]
+DECODED = [("1", "jsonl"), ("3", "parquet")]
 SHOWN = "exchanges as shown"
 SHOWN_ALL = (OK, USAGE)
 """Statuses: all that can be read was."""
@@ -148,11 +148,11 @@ def ways(spark: SparkSession, read: Path, out: Path, names: str) -> Iterator[tup
         arguments = ["--format", form, "--compress", compression, *everything]
         assert main(["export", str(read), "-o", directory, *arguments]) in SHOWN_ALL
         yield f"export {form} {compression}", tables(spark, directory)
-    for split, form in DECODED:
-        directory = str(out / f"decoded-{split}-{form}")
-        arguments = ["--strategy", split, "--format", form, "--partition-by", "date", *everything]
+    for count, form in DECODED:
+        directory = str(out / f"decoded-{count}-{form}")
+        arguments = ["--tasks", count, "--format", form, "--partition-by", "date", *everything]
         assert main(["spark", "decode", str(read), "-o", directory, *arguments]) in SHOWN_ALL
-        yield f"spark decode {split} {form}", tables(spark, directory)
+        yield f"spark decode --tasks {count} {form}", tables(spark, directory)
     for split, options in SPLITS.items():
         if split == "files" and names == WHOLE:  # of what a task reads
             options = {"filesPerTask": "1000"}

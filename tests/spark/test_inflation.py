@@ -1,5 +1,5 @@
 """Which compressed batches of a connection are opened does not depend on how the capture is read: by one
-process or several, by shards, parts of a shuffle, or with a filter.
+process or several, parts of a shuffle, or with a filter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.cli.commands import run
 from tests.frames import PRODUCE, request, response
 from tests.record_batches import Item, batch
 from tests.segments import Talk
-from tests.shuffling import alone, counted, cut_up, decoded, in_shards
+from tests.shuffling import alone, counted, cut_up, decoded
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -60,13 +60,11 @@ def test_everyone_opens_the_same(
     names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone(names, tmp_path / "alone", LIMITS, tables=TABLES)
-    in_shards(names, tmp_path / "shards", 3, limits=LIMITS, tables=TABLES)
     decoded(names, tmp_path / "parts", limits=LIMITS, tables=TABLES)
-    ways = [counted(tmp_path / way) for way in ("alone", "shards", "parts")]
+    ways = [counted(tmp_path / way) for way in ("alone", "parts")]
     assert set(map(len, opened(ways[0]).values())) == {len(OPENED)}
     assert all(numbers == OPENED for numbers in opened(ways[0]).values())
     assert ways[1] == ways[0]
-    assert ways[2] == ways[0]
     output = tmp_path / "processes"
     assert run(capsys, "export", "-o", str(output), "--tables", *TABLES, "-j2", *OPTIONS, *names).status == 0
     assert opened(counted(output)) == opened(ways[0])

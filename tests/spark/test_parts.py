@@ -34,7 +34,7 @@ from tests.exports import json_rows
 from tests.frames import heartbeats
 from tests.late import late
 from tests.segments import MILLISECOND, START_NS, Talk
-from tests.shuffling import alone, counted, cut_up, decoded, find_ranges, in_shards, job_of, numbers, shuffled
+from tests.shuffling import alone, counted, cut_up, decoded, find_ranges, job_of, numbers, shuffled
 from tests.sources import rows
 
 if TYPE_CHECKING:
@@ -73,15 +73,11 @@ def check(names: Sequence[str], directory: Path, *, size: int = 3000, first_is_k
 
     one = alone(names, directory / "one")
     expected = written("one")
-    for way in ("shuffle", "shards"):
-        if way == "shuffle":
-            many = decoded(names, directory / way, size=size, count=5)
-        else:
-            many = in_shards(names, directory / way, 3)
-        assert written(way) == expected
-        assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
-        assert (one.skipped, one.notices) == (many.skipped, many.notices)
-        assert one.counts["exchanges"] == many.counts["exchanges"]
+    many = decoded(names, directory / "many", size=size, count=5)
+    assert written("many") == expected
+    assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
+    assert (one.skipped, one.notices) == (many.skipped, many.notices)
+    assert one.counts["exchanges"] == many.counts["exchanges"]
 
 
 @pytest.mark.parametrize("name", SAMPLES if IS_DEEP else QUICK)
@@ -166,7 +162,7 @@ def test_files_that_could_not_be_read_to_their_ends_are_reported(
     name = str(SAMPLES["kafka-4-basics"])
     most = Path(name).stat().st_size * 3 // 4
     monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
-    for way, write in {"single": alone, "shards": partial(in_shards, count=3), "shuffle": decoded}.items():
+    for way, write in {"single": alone, "shuffle": decoded}.items():
         with monkeypatch.context() as broken:
             broken.setattr(stores, "open_file", lambda name: Failing(name, most))
             done = write([name], tmp_path / way)
@@ -201,7 +197,7 @@ def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("way", ["single", "shards", "shuffle"])
+@pytest.mark.parametrize("way", ["single", "shuffle"])
 def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     fed: list[Exchange] = []
     feed = PartRows.feed
@@ -209,7 +205,7 @@ def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.Monke
         PartRows, "feed", lambda rows, exchange: (fed.append(exchange), feed(rows, exchange))[1]
     )
     names = cut_up(packets_of("kafka-4-basics"), tmp_path / "ring", 3)
-    write = {"single": alone, "shards": partial(in_shards, count=3), "shuffle": decoded}[way]
+    write = {"single": alone, "shuffle": decoded}[way]
     changed = {"tables": DEFAULT_TABLES, "form": PARQUET}
     by_core = write(names, tmp_path / "core", **changed)
     assert len(fed) < by_core.rows["exchanges"] - 50
@@ -237,9 +233,8 @@ def packed(names: Sequence[str], way: str) -> dict[str, list[Any]]:
         opened = partial(parts.open_shuffled, job, end_ns, facts)
         inputs = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(3)]
     else:
-        count = 1 if way == "single" else 3
-        opened = partial(parts.open_shards, job, capture_ranges.files, count, facts)
-        inputs = [numbers(number) for number in range(count)]
+        opened = partial(parts.open_all, job, capture_ranges.files, facts)
+        inputs = [numbers(0)]
     found: dict[str, list[Any]] = {}
     for of_part in inputs:
         for batch in parts.pack(job, opened, of_part):
@@ -270,11 +265,8 @@ def test_filters_are_those_of_export(tmp_path: Path) -> None:
 def test_a_filter_says_what_no_part_could_check(tmp_path: Path) -> None:
     capture = str(late(tmp_path / "late.pcapng"))
     criteria = {"topic": ("orders",)}
-    for result in (
-        decoded([capture], tmp_path / "shuffle", size=20_000, criteria=criteria),
-        in_shards([capture], tmp_path / "shards", 3, criteria=criteria),
-    ):
-        assert (result.notes.unnamed, len(result.notes.unnamed_ids)) == (193, 1)
+    result = decoded([capture], tmp_path / "shuffle", size=20_000, criteria=criteria)
+    assert (result.notes.unnamed, len(result.notes.unnamed_ids)) == (193, 1)
 
 
 def test_a_task_that_fails_leaves_no_unfinished_files(
@@ -283,7 +275,7 @@ def test_a_task_that_fails_leaves_no_unfinished_files(
     job = job_of([str(SAMPLES["quickstart"])], tmp_path)
     monkeypatch.setattr(TableFiles, "close", _fails)
     with pytest.raises(OSError, match="no space"):
-        list(parts.write(job, partial(parts.open_shards, job, {}, 1, None), numbers(0)))
+        list(parts.write(job, partial(parts.open_all, job, {}, None), numbers(0)))
     assert not list(tmp_path.rglob("*part-*"))
 
 

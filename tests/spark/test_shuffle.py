@@ -19,7 +19,7 @@ from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, PacketBlock, Segment
 from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
-from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, bundled, read_ranges, uneven
+from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, Stored, bundled, read_ranges, uneven
 from kdissect.spark.values import from_json, to_json
 from tests.core import needs_core, without_core
 from tests.disguises import NETWORKS, in_two_files
@@ -237,6 +237,23 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(sizes()) < 5000 + block_bytes + longest
 
 
+def test_rows_say_where_the_packets_are(tmp_path: Path) -> None:
+    capture_ranges = find_ranges([str(SAMPLE)], size=5000)
+    in_rows, _, _ = shuffled(capture_ranges.ranges, PARTS)
+    in_files, _, _ = shuffled(capture_ranges.ranges, PARTS, directory=tmp_path)
+    assert in_files.nbytes < in_rows.nbytes / 2
+    assert all(isinstance(from_json(data), Stored) for data in in_files["data"].to_pylist())
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == len(capture_ranges.ranges)
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+    packets = [
+        list(one_by_one(SortedPackets(rows.to_batches(), list(capture_ranges.files))))
+        for rows in (in_rows, in_files)
+    ]
+    assert packets[0] == packets[1]
+    assert len(packets[0]) == len(sample())
+
+
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     capture = tmp_path / "x.pcap"
     capture.write_bytes(SAMPLE.read_bytes())
@@ -244,13 +261,13 @@ def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
     indexes = [pa.RecordBatch.from_pydict({"id": [0]})]
     with pytest.raises(CaptureError, match=r"^worker .* has a different .*x.pcap \(6,000 bytes there, "):
-        list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, indexes))
+        list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, None, indexes))
 
 
 def test_ranges_are_requested_by_index() -> None:
     capture_ranges = find_ranges([str(SAMPLE)], size=5000)
     indexes = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
-    batches = list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, indexes))
+    batches = list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, None, indexes))
     assert all(batch.schema == SCHEMA for batch in batches)
     expected_batches = [
         batch for place in (1, 0) for batch in bundled(place, capture_ranges.ranges, PARTS, DEFAULT)

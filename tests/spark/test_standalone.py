@@ -56,7 +56,7 @@ def decode(
     master: str,
     environment: dict[str, str],
     captures: Sequence[str] = SAMPLES,
-    options: Sequence[str] = ("--strategy", "shuffle"),
+    options: Sequence[str] = ("--tasks", "3"),
 ) -> subprocess.Popen[str]:
     command = ["spark", "decode", *captures, "-o", str(tables), *options, "--master", master]
     return subprocess.Popen(
@@ -110,7 +110,7 @@ def test_a_worker_is_stopped_and_continues_after_the_end(
         url = f"s3://{BUCKET}/tables"
         of_workers = {**environment, **store, "TMPDIR": str(tmp_path / "of_workers")}
         with standalone(tmp_path, of_workers) as cluster:
-            options = ("--strategy", "shards", *IMPATIENT)
+            options = ("--tasks", "3", *IMPATIENT)
             process = decode(url, cluster.url, {**environment, **store}, [str(capture)], options)
             deadline = time.monotonic() + MAX_WAIT_S
             while not (writing := cluster.open_in(tmp_path / "of_workers")):

@@ -8,9 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 
 from kdissect.capture.reader import open_capture
 from kdissect.cli.spark import summary as module
@@ -27,10 +25,10 @@ from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.tables.columns import filter_of
 from kdissect.tables.values import json_document
 from tests.cli.commands import Run, run
-from tests.shuffling import cut_up
+from tests.shuffling import CORES, Tasks, cut_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
@@ -49,42 +47,16 @@ NAMES = (
 )
 MANY = sorted(path for name in NAMES for path in SAMPLES.glob(f"{name}.pcap*"))
 ALL = "--findings", "--groups", "--lag", "--versions", "--transactions", "--connections"
-CORES = 17
-
-
-class Tasks:
-    """What ``tally`` needs of a session. Tasks run here, each with its own copy of what is sent to it."""
-
-    def __init__(self, partitions: Sequence[Sequence[Any]] = ()) -> None:
-        self._partitions = partitions
-
-    def range(self, start: int, end: int | None = None, step: int = 1, count: int = CORES) -> Tasks:
-        numbers = range(start)[::step] if end is None else range(start, end, step)
-        size = -(-len(numbers) // count)
-        ids = [list(numbers[size * each : size * (each + 1)]) for each in range(count)]
-        return Tasks([[pa.RecordBatch.from_pydict({"id": pa.array(each, pa.int64())})] for each in ids])
-
-    def mapInArrow(self, work: Any, _: str) -> Tasks:  # noqa: N802  (Spark's name)
-        sent = cloudpickle.dumps(work)
-        return Tasks([list(cloudpickle.loads(sent)(iter(each))) for each in self._partitions])
-
-    def repartition(self, count: int) -> Tasks:
-        batches = [batch for each in self._partitions for batch in each]
-        return Tasks([batches[place::count] for place in range(count)])
-
-    def collect(self) -> list[tuple[bytes]]:
-        """The results of all tasks; many would not fit in the driver's memory."""
-        return [(row,) for each in self._partitions for batch in each for row in batch["result"].to_pylist()]
 
 
 @pytest.fixture
 def both(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """Runs ``summary`` with some arguments, then ``spark summary`` in as many shards as there are cores."""
+    """Runs ``summary`` with some arguments, then ``spark summary`` in as many tasks as there are cores."""
     monkeypatch.setattr(module, "session", lambda *_: nullcontext(Tasks()))
 
     def run_both(*arguments: str) -> tuple[Run, Run]:
         one = run(capsys, "summary", *arguments)
-        return one, run(capsys, "spark", "summary", "--strategy", "shards", *arguments)
+        return one, run(capsys, "spark", "summary", "--tasks", str(CORES), *arguments)
 
     return run_both
 
@@ -160,7 +132,7 @@ def test_the_same_of_a_damaged_capture_and_of_no_match(both: Commands, tmp_path:
 def test_the_page_of_report(capsys: pytest.CaptureFixture[str], both: Commands, tmp_path: Path) -> None:
     one, other = tmp_path / "one.html", tmp_path / "other.html"
     assert run(capsys, "report", QUICKSTART, "-o", str(one)).status == OK  # has no findings with exchanges
-    done = run(capsys, "spark", "summary", QUICKSTART, "--strategy", "shards", "--html", str(other))
+    done = run(capsys, "spark", "summary", QUICKSTART, "--tasks", str(CORES), "--html", str(other))
     assert (done.status, done.out) == (OK, "")
     assert other.read_bytes() == one.read_bytes()
     assert oct(other.stat().st_mode & 0o777) == "0o600"
@@ -184,15 +156,15 @@ def test_mistakes(
     assert message in done.err
 
 
-@pytest.mark.parametrize("strategy", ["single", "shards", "shuffle"])
+@pytest.mark.parametrize("tasks", ["1", "3"])
 def test_with_spark(
-    capsys: pytest.CaptureFixture[str], spark: SparkSession, strategy: str, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], spark: SparkSession, tasks: str, tmp_path: Path
 ) -> None:
     with open_capture(BASICS) as capture:
         ring = cut_up(list(capture), tmp_path / "ring", 5)
     options = "--json", *ALL, "--interval", "1s", *ring, *TROUBLES
     one = run(capsys, "summary", *options)
-    assert run(capsys, "spark", "summary", "--strategy", strategy, *options) == one
+    assert run(capsys, "spark", "summary", "--tasks", tasks, *options) == one
 
 
 class Failing(Summarizer):

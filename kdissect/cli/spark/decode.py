@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from kdissect.spark.decode import DecodeResult
 
 
-STRATEGIES = ("auto", "single", "shards", "shuffle")
-
 EXAMPLES = """\b
 Examples:
   kdissect spark decode captures/ -o tables                 all captures in a directory, on all cores
@@ -48,15 +46,12 @@ must be in an object store, or on storage that all machines mount at the same pa
 itself is sent to the workers; the packages it depends on must be installed there.
 """
 
-strategy_option = click.option(
-    "--strategy",
-    type=click.Choice(STRATEGIES),
-    default="auto",
-    show_default=True,
-    help="How to divide the work; single: one task reads everything; shards: each task reads everything "
-    "and dissects its shard of the connections; shuffle: each task reads a part of the input, and "
-    "Spark shuffles the packets by connection; auto: single up to 256 MiB, otherwise shards below 16 "
-    "concurrent tasks, otherwise shuffle.",
+tasks_option = click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of tasks that dissect. A single one reads everything; of several, each gets the packets of "
+    "its connections.  [default: 1 up to 256 MiB of captures, then 1 per 128 MiB, but at least 2 per core]",
 )
 
 
@@ -65,12 +60,12 @@ strategy_option = click.option(
 @names_option(WHOLE)
 @filter_options
 @export_options(form=PARQUET, by_time=False)
-@strategy_option
+@tasks_option
 @target_options.spark_options
 def decode(**options: Any) -> None:
     """Decode captures into typed tables, on this machine or a cluster."""
     spark_target, log = target_options.take(options)
-    strategy, overwrite, redo = (options.pop(name) for name in ("strategy", "overwrite", "redo"))
+    tasks, overwrite, redo = (options.pop(name) for name in ("tasks", "overwrite", "redo"))
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
     query = take_query(options, exclude=export.directory)
@@ -97,9 +92,9 @@ def decode(**options: Any) -> None:
             paths,
             export,
             query.options,
-            strategy=strategy,
             overwrite=overwrite,
             redo=redo,
+            tasks=tasks,
         )
     query.filter.notes.merge(result.notes)
     _report(result, export.directory, query)

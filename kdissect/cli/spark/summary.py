@@ -14,7 +14,7 @@ from kdissect.cli import report
 from kdissect.cli.help import command
 from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.spark.decode import progress, strategy_option
+from kdissect.cli.spark.decode import progress, tasks_option
 from kdissect.cli.summary import summarize, summary_options
 from kdissect.cli.terminal import output, wide_option
 from kdissect.runs.run import Run, Totals
@@ -48,11 +48,11 @@ captures must be in an object store, or on storage that all machines mount at th
     help="Write the page of kdissect report to FILE instead: all parts of the summary, and charts, but not "
     "the exchanges that findings name.",
 )
-@strategy_option
+@tasks_option
 @wide_option
 @color_option
 @target_options.spark_options
-def summary(html: Path | None, strategy: str, **options: Any) -> None:
+def summary(html: Path | None, tasks: int | None, **options: Any) -> None:
     """Summarize captures on this machine or a cluster, without tables.
 
     Each task counts the exchanges of its part of the connections, and the counts are added up: the result is
@@ -66,7 +66,7 @@ def summary(html: Path | None, strategy: str, **options: Any) -> None:
         if STDIN in query.paths:
             raise click.UsageError("workers cannot read stdin; use kdissect summary -")
         with output() as out, session(spark_target, log) as spark:
-            place = Tasks(spark, strategy, shows_progress=spark_target.remote is None)
+            place = Tasks(spark, tasks, shows_progress=spark_target.remote is None)
             run = Run(query, place.known, (), out)
             run.place = place
             yield run
@@ -92,16 +92,16 @@ class Tasks:
 
     Args:
         spark: the session.
-        strategy: how to divide the work.
+        tasks: their number; None: depends on the captures.
         shows_progress: whether a terminal may show a line of it.
 
     Attributes:
         known: what is known of the captures so far.
     """
 
-    def __init__(self, spark: Any, strategy: str, *, shows_progress: bool) -> None:
+    def __init__(self, spark: Any, tasks: int | None, *, shows_progress: bool) -> None:
         self._spark = spark
-        self._strategy = strategy
+        self._tasks = tasks
         self._shows_progress = shows_progress
         self.known = Totals(Counter(), Counter(), [], [], [], None, unreadable=False)
 
@@ -116,7 +116,7 @@ class Tasks:
         query = run.query
         paths = [absolute(path) for path in query.paths]  # workers have another working directory
         with progress(self._spark, "counting", enabled=self._shows_progress and not query.no_progress):
-            done = tally(self._spark, paths, query.options, sink, strategy=self._strategy)
+            done = tally(self._spark, paths, query.options, sink, tasks=self._tasks)
         query.filter.notes.merge(done.notes)
         run.shown, run.complete = done.rows, done.complete
         self.known = Totals(

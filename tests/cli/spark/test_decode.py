@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.spark import decode as module
-from kdissect.cli.spark.decode import STRATEGIES
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.tables.rows import TABLES
 from tests.cli.commands import Run, run, talk, write
@@ -40,27 +39,20 @@ def test_rows_are_those_of_export(
 ) -> None:
     out = tmp_path / "tables"
     assert run(capsys, "export", capture, "-o", str(tmp_path / "here"), "--format", "parquet").status == OK
-    done = decode(capture, "-o", out, "--strategy", "shuffle")
+    done = decode(capture, "-o", out, "--tasks", "3")
     assert (done.status, done.out) == (OK, "")
     assert f"written to {out} by " in done.err
     assert "rows: exchanges 4, partitions 0, connections 1" in done.err
     for name in ("exchanges", "connections", "topic_ids"):
         assert parquet_rows(out / name, TABLES[name]) == parquet_rows(tmp_path / "here" / name, TABLES[name])
     monkeypatch.setattr(module, "session", None)  # Spark takes many seconds to start
-    assert decode(capture, "-o", out, "--strategy", "shuffle").err == (
+    assert decode(capture, "-o", out, "--tasks", "3").err == (
         f"kdissect: {out} already has this export; use --overwrite to redo it\n"
     )
     next((out / "exchanges").glob("part-*")).unlink()
     lost = decode(capture, "-o", out)
     assert lost.status == USAGE
     assert "exchanges lacks part-00000.parquet, which its manifest lists; --overwrite exports it" in lost.err
-
-
-def test_strategies_match_those_of_the_package() -> None:
-    pytest.importorskip("pyspark")
-    from kdissect.spark import decode as decoding
-
-    assert (decoding.AUTO, decoding.SINGLE, decoding.SHARDS, decoding.SHUFFLE) == STRATEGIES
 
 
 def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_path: Path) -> None:
@@ -97,7 +89,7 @@ def test_a_file_that_is_not_a_capture(decode: Decoding, spark: object, tmp_path:
         ([], "no FILE given; use - for stdin"),
         (["nix-*.pcap"], "no file matches nix-*.pcap"),
         (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
-        (["x.pcap", "--strategy", "file"], "'file' is not one of 'auto', 'single', 'shards', 'shuffle'"),
+        (["x.pcap", "--tasks", "0"], "0 is not in the range x>=1"),
         (["x.pcap", "--api", "Fetsch"], 'did you mean "Fetch"?'),
     ],
 )
