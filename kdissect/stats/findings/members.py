@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.limits import SECOND_NS
 from kdissect.model import Embedded
 from kdissect.phrases import duration, listed, many, times, topic_label
-from kdissect.stats.findings.rule import SECOND_NS, Evidence, Rule
+from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import largest, latest, merged, summed, total
 
