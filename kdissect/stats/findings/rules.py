@@ -67,7 +67,7 @@ from kdissect.stats.findings.errors import (
 )
 from kdissect.stats.findings.logins import SessionExpired
 from kdissect.stats.findings.outages import BrokerUnreachable
-from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole
+from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole, SlowTransfer
 from kdissect.stats.findings.producers import (
     Acks,
     EpochDuplicates,
@@ -103,7 +103,7 @@ RULES: tuple[type[Rule], ...] = (
     ),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(WrongPort, HellosRejected, WrongProtocol, SharedAddress),
-    *(MtuBlackHole, IdleDropped, LongPollsCut),
+    *(MtuBlackHole, IdleDropped, LongPollsCut, SlowTransfer),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
