@@ -49,6 +49,7 @@ class Facts:
         latency_us: None unless answered.
         outcome: see outcomes.py.
         parts: of the latency; None unless answered.
+        total_us: see ``Exchange``.
         service_us: None if it is unknown, or if the broker waited.
         wait_us: None unless all of the latency is known, and the broker waited.
         touched: its partitions, see exchanges/touched.py.
@@ -61,7 +62,7 @@ class Facts:
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "has_flaw", "inflation", "latency_us", "outcome"),
         *("parts", "request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns"),
-        *("touched", "wait_us", "positions", "_group_events", "_id", "_messages"),
+        *("total_us", "touched", "wait_us", "positions", "_group_events", "_id", "_messages"),
     )
 
     def __init__(
@@ -97,6 +98,7 @@ class Facts:
             self.positions = list(filter(is_selected, self.positions))
         self.inflation = Budget(exchange.number)
         self.parts = parts = None if latency_us is None else exchange.parts or UNKNOWN
+        self.total_us = exchange.total_us
         self.service_us = None if parts is None else parts.service_us
         self.wait_us = parts.wait_us if parts is not None and parts.waited else None
         self.outcome = outcome(exchange)

@@ -116,7 +116,7 @@ class IntervalLoad(Load):
             self.queued_us += parts.queued_us or 0
             self.throttled_us += parts.throttled_us or 0
             self.network_us += parts.network_us or 0
-        if (total_us := exchange.total_us) is not None:
+        if (total_us := facts.total_us) is not None:
             self.transfer_us += total_us - (facts.latency_us or 0)
 
     def add_usual(self, usual: Usual) -> None:

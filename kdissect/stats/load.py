@@ -99,7 +99,7 @@ class Load(Summed):
             self.wait_us.add(facts.wait_us)
         elif facts.parts is not None:
             self.undetermined += 1
-        if (total_us := facts.exchange.total_us) is not None:
+        if (total_us := facts.total_us) is not None:
             self.total_us.add(total_us)
         if facts.errors:
             self.failed += bool(facts.serious)

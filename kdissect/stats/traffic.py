@@ -453,7 +453,7 @@ def _slow(facts: Facts) -> Slow:
     assert facts.parts is not None
     named = facts.api, facts.client, facts.broker, some_topics(facts), facts.throttle_ms
     exchange = facts.exchange
-    return Slow(facts.id, exchange.time_ns, facts.latency_us, exchange.total_us, facts.parts, *named)
+    return Slow(facts.id, exchange.time_ns, facts.latency_us, facts.total_us, facts.parts, *named)
 
 
 def _unanswered(facts: Facts, age_us: int) -> Unanswered:

@@ -45,12 +45,18 @@ FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
         "queueing": [("client billing", "462 of 1,477 Produce requests on 3 connections waited")],
     },
     "tiny-window": {
+        "slow-transfer": [
+            (
+                "client images-small at 10.99.0.13, broker 10.99.0.2:9092",
+                "27.4 KB/s while messages were under way, for 29.97s: 1.1 KB in each round trip of 40.7ms",
+            )
+        ],
         "incomplete-messages": [
             (
                 "client images-small, broker 10.99.0.2:9092",
                 "1 incomplete message (1 Fetch response): of 1,048,650 bytes announced 822,539 came, in 2",
             )
-        ]
+        ],
     },
     "topic-recreated": {
         "topic-recreated": [("topic carts", "deleted and created again once")],

@@ -1195,7 +1195,7 @@ class Queueing(Rule):
         kept = self.kept[facts.client, facts.exchange.connection.key]
         kept.add({bucket_of(queued_us): 1}, queued_us, 1, (facts.time_ns, facts.time_ns))
         kept.ends.add((facts.exchange.connection.client.ip, facts.broker))
-        if (total_us := facts.exchange.total_us) is not None and facts.service_us is not None:
+        if (total_us := facts.total_us) is not None and facts.service_us is not None:
             kept.total_us.add(total_us)
             kept.service_us.add(facts.service_us)
 

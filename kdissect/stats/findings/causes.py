@@ -94,6 +94,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         **_WAITING,
         **dict.fromkeys(("client-vanished", "incomplete-messages"), PATH),
     },
+    "slow-transfer": {**_WAITING, "incomplete-messages": PATH},
     "client-vanished": {"request-timeouts": PATH, "incomplete-messages": PATH},
     "stalled-reader": {**_WAITING, "broker-silent": AS_LONG, "incomplete-messages": PATH},
     "broker-silent": {**_WAITING, "request-timeouts": PATH, "reconnect-loop": PATH},

@@ -1,5 +1,5 @@
 """Connections and their TCP analysis -> causes on the path: it carries no large packets, forgets silent
-connections, or something on it ends long polls.
+connections, ends long polls, or lets too few bytes under way.
 
 None of these shows itself as an error: clients report timeouts and disconnects, and brokers nothing at all.
 """
@@ -13,16 +13,20 @@ from kdissect.exchanges.outcomes import AT_ONCE_NS
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.net.analysis import OPENED, SILENCE_NS, UNOPENED
 from kdissect.net.duplex import NEVER_NS
-from kdissect.phrases import duration, many, span
+from kdissect.phrases import duration, many, size, span
 from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
 from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
 
 if TYPE_CHECKING:
+    from kdissect.model import ConnectionInfo
     from kdissect.net.analysis import TcpAnalysis
     from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Scope
+    from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Usual
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -265,3 +269,128 @@ class LongPollsCut(Rule):
             f"{many(each.count, 'connection')} ended while the broker held a request, each "
             f"{duration(each.silence_ns[0])} after the last byte"
         )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Messages that take long from their first byte to their last, far away -> too little is under way at a time.
+# ------------------------------------------------------------------------------------------------------------
+
+_SLOW_US = 10_000_000
+_FAST = 1_000_000  # bytes per second
+_FAR_NS = 5 * MILLISECOND_NS
+_UNSCALED = 65_535  # bytes: the largest window without scaling (RFC 7323, 2.2)
+_LOST_SHARE = 0.01
+
+
+@summed
+class Transfers(Evidence):
+    """Exchanges, and how long their bytes took on the wire; of their connections the shortest round trip,
+    segments, those that were lost, and how long an end did not read.
+    """
+
+    transfer_us: int = total()
+    bytes: int = total()
+    round_trip_ns: int = earliest(NEVER_NS)
+    segments: int = total()
+    lost: int = total()
+    stalled_ns: int = total()
+
+    @property
+    def per_second(self) -> float:
+        """Bytes per second, while a message was under way."""
+        return 1_000_000 * self.bytes / self.transfer_us
+
+    @property
+    def under_way(self) -> int:
+        """Bytes in a round trip: what a sender has sent at most before it waits, if a window limits it."""
+        return round(self.per_second * self.round_trip_ns / SECOND_NS)
+
+
+@summed
+class SlowTransfer(Rule):
+    """A sender has at most a window of bytes under way, and waits a round trip for the acknowledgment: a
+    window of 64 KiB over 100 ms is 650 kB/s, however fast the path is. All that is logged are timeouts.
+    """
+
+    name = "slow-transfer"
+    severity = WARNING
+    of = TCP_ENDS
+    lost = "transfer_us"
+    title = "Messages arrive slowly although nothing is lost: a window or the path limits them."
+    when = (
+        f"Produce and Fetch messages of a client and broker took {_SLOW_US // 1_000_000} s or more in all "
+        f"from their first byte to their last, at less than {_FAST // 1_000_000} MB/s; the round trip is "
+        f"{_FAR_NS // MILLISECOND_NS} ms or more, and no more than {_UNSCALED:,} bytes, which is the largest "
+        f"window without scaling, were under way in it. Not found if {_LOST_SHARE:.0%} of the segments were "
+        "lost, or an end stopped reading."
+    )
+    advice = (
+        "Raise receive.buffer.bytes and send.buffer.bytes of the client and socket.receive.buffer.bytes and "
+        "socket.send.buffer.bytes of the broker (-1: the system decides) above throughput times round trip; "
+        "check that window scaling is on (net.ipv4.tcp_window_scaling, and no firewall removes the option), "
+        "then the bandwidth of the path."
+    )
+    apis = frozenset({"Produce", "Fetch"})
+    counts = Transfers
+
+    def feed(self, facts: Facts) -> None:
+        """Add how long the messages of an exchange took: nothing, if one packet has each."""
+        exchange = facts.exchange
+        transfer_us = 0
+        if exchange.announced is not None:
+            frame = exchange.response_frame or exchange.first_frame
+            transfer_us = max(0, frame.end_ns - frame.start_ns) // 1000
+        elif (total_us := facts.total_us) is not None:
+            transfer_us = total_us - (facts.latency_us or 0)
+        if transfer_us:
+            self.kept[_ends(exchange.connection, facts.client, facts.broker)].transfer_us += transfer_us
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add the same of exchanges that the core has counted."""
+        if usual.transfer_us:
+            self.kept[_ends(usual.connection, usual.client, usual.broker)].transfer_us += usual.transfer_us
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Add their number and sizes."""
+        if aggregate.keys.api in self.apis:
+            kept = self.kept[_ends(aggregate.connection, aggregate.client, aggregate.broker)]
+            kept.add_aggregate(aggregate)
+            kept.bytes += aggregate.request_bytes + aggregate.response_bytes
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Note round trip and losses."""
+        tcp = row.tcp
+        if tcp is None or not is_kafka(row):
+            return
+        kept = self.kept[tcp_key(row)]
+        kept.segments += tcp.segments(0) + tcp.segments(1)
+        kept.lost += tcp.lost(0) + tcp.lost(1)
+        kept.stalled_ns += sum(tcp.stalled_ns(side, row.closed_ns or 0) for side in (0, 1))
+        one_ns, other_ns = tcp.shortest_round_trip_ns(0), tcp.shortest_round_trip_ns(1)
+        if one_ns is not None and other_ns is not None:
+            kept.round_trip_ns = min(kept.round_trip_ns, one_ns + other_ns)
+
+    def _reports(self, each: Transfers) -> bool:
+        return (
+            each.transfer_us >= _SLOW_US
+            and _FAR_NS <= each.round_trip_ns < NEVER_NS
+            and each.per_second < _FAST
+            and each.under_way <= _UNSCALED
+            and each.lost <= _LOST_SHARE * each.segments
+            and not each.stalled_ns
+        )
+
+    def _message(self, _: Scope, each: Transfers) -> str:
+        lost = f"{many(each.lost, 'segment')} of {each.segments:,}" if each.lost else "nothing"
+        return (
+            f"{size(round(each.per_second))}/s while messages were under way, for "
+            f"{duration(1000 * each.transfer_us)}: {size(each.under_way)} in each round trip of "
+            f"{duration(each.round_trip_ns)}, {lost} lost"
+        )
+
+
+def _ends(info: ConnectionInfo, client: str, broker: str) -> tuple[str, str, str, str]:
+    """The same key as ``tcp_key``."""
+    if info.hop is not None:
+        return "", "", info.hop.ip, broker
+    return client, info.client.ip, "", broker

@@ -69,7 +69,7 @@ from kdissect.stats.findings.interrupted import PathInterrupted
 from kdissect.stats.findings.logins import SessionExpired
 from kdissect.stats.findings.members import MixedGroup, RevocationHeld
 from kdissect.stats.findings.outages import BrokerUnreachable
-from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole
+from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole, SlowTransfer
 from kdissect.stats.findings.producers import (
     Acks,
     EpochDuplicates,
@@ -106,7 +106,7 @@ RULES: tuple[type[Rule], ...] = (
     ),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(WrongPort, HellosRejected, WrongProtocol, SharedAddress),
-    *(MtuBlackHole, IdleDropped, PathInterrupted, LongPollsCut),
+    *(MtuBlackHole, IdleDropped, PathInterrupted, LongPollsCut, SlowTransfer),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, ReplicaOutOfSync, StorageError),
     CoordinatorUnavailable,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.frames import FETCH, HEARTBEAT, heartbeat_answers, heartbeats, request
-from tests.segments import ACK, FIN, PSH, RST, Talk
+from tests.frames import FETCH, HEARTBEAT, PRODUCE, heartbeat_answers, heartbeats, request, response
+from tests.segments import ACK, FIN, PSH, RST, SYN, Talk
 from tests.stats.findings.test_troubles import findings, refused, rules, served, talk
 
 SMALL = heartbeats(1)[0]
@@ -174,3 +174,40 @@ def test_a_broker_that_stops_ends_all_polls_at_once() -> None:
         return one.client_sends(fetch).broker_acks().waits(3).put(1, FIN | ACK)
 
     assert "long-polls-cut" not in rules(*(held(place) for place in range(3)))
+
+
+def sent_slowly(
+    seconds: float = 0.5, *, round_trip_s: float = 0.04, pieces: int = 30, again: int = 0
+) -> Talk:
+    """A request that a client far away sends a segment at a time, each after a while, then its response."""
+    one = talk().put(0, SYN, acknowledgment=0).waits(round_trip_s).put(1, SYN | ACK).put(0, ACK)
+    topics = [{"name": f"{number:01000}", "partition_data": []} for number in range(pieces)]
+    body = {"acks": 1, "timeout_ms": 9, "topic_data": topics}
+    data = request(PRODUCE, 7, body, correlation_id=1)
+    for at in range(0, len(data), 1448):
+        one.put(0, PSH | ACK, data[at : at + 1448])
+        for _ in range(again):
+            one.waits(0.1).put(0, PSH | ACK, data[at : at + 1448], sequence=FIRST + at)
+        one.waits(seconds).put(1, ACK)
+    return one.broker_sends(response(PRODUCE, 7, {"responses": []}, correlation_id=1)).finish()
+
+
+def test_a_window_limits_how_fast_a_message_arrives() -> None:
+    (row,) = (row for row in findings(sent_slowly()) if row.rule == "slow-transfer")
+    assert (row.severity, row.subject) == ("warning", "client test-client at 10.0.0.1, broker 10.0.0.2:9092")
+    begin, end = "3.0 KB/s while messages were under way, for 10.", ", nothing lost"
+    assert row.message.startswith(begin)
+    assert row.message.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (sent_slowly(0.1), "that is soon over"),
+        (sent_slowly(round_trip_s=0.001), "so near, no window is as small"),
+        (sent_slowly(again=1), "segments are lost"),
+    ],
+    ids=["short", "near", "lossy"],
+)
+def test_messages_that_are_slow_for_another_reason_or_soon_over(one: Talk, why: str) -> None:
+    assert "slow-transfer" not in rules(one), why

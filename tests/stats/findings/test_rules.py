@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import ExitStack
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,6 +170,29 @@ def test_two_causes_are_two_findings(captures_of: Sequence[str], causes: set[str
     rules = [row["rule"] for row in document["findings"] if row["explained_by"] is None]
     assert sorted(set(rules) - HABITS - {"topic-recreated"}) == sorted(causes)
     assert len(rules) == len(set(rules))
+
+
+@pytest.mark.parametrize(
+    ("names", "causes"),
+    [
+        (("mtu-at-client", "closed-port"), {"mtu-black-hole", "no-listener"}),
+        (("poll-cut", "dropped-port"), {"long-polls-cut", "no-listener"}),
+    ],
+    ids=lambda each: "-".join(sorted(each)),
+)
+def test_two_causes_at_the_same_time_are_two_findings(names: Sequence[str], causes: set[str]) -> None:
+    """Two recordings, the second one moved to the time of the first: none was recorded with two causes."""
+    with ExitStack() as stack:
+        paths = [Path(f"samples/troubles/{name}.pcap.gz") for name in names]
+        one, other = (list(stack.enter_context(open_capture(path))) for path in paths)
+    later_ns = other[0].time_ns - one[0].time_ns
+    moved = [packet._replace(time_ns=packet.time_ns - later_ns) for packet in other]
+    packets = sorted([*one, *moved], key=attrgetter("time_ns"))
+    findings = summarize(dissect(packets), parts=["findings"]).findings or []
+    rows = [row for row in findings if row.explained_by is None and row.rule not in HABITS]
+    assert sorted(row.rule for row in rows if row.rule != "topic-recreated") == sorted(causes)
+    assert rows[0].first <= rows[1].last
+    assert rows[1].first <= rows[0].last
 
 
 @pytest.mark.parametrize("name", ["healthy", "pauses", "scanned"])
