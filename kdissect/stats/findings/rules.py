@@ -80,6 +80,7 @@ from kdissect.stats.findings.producers import (
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from kdissect.stats.findings.rule import Rule, RulePart
+from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ RULES: tuple[type[Rule], ...] = (
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
-    *(MixedGroup, RevocationHeld),
+    *(FarTimestamps, MixedGroup, RevocationHeld),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
