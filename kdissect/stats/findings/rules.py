@@ -80,6 +80,7 @@ from kdissect.stats.findings.producers import (
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from kdissect.stats.findings.rule import Rule, RulePart
+from kdissect.stats.findings.share_groups import ShareRedelivery
 from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 
@@ -114,7 +115,7 @@ RULES: tuple[type[Rule], ...] = (
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
-    *(FarTimestamps, MixedGroup, RevocationHeld),
+    *(FarTimestamps, MixedGroup, RevocationHeld, ShareRedelivery),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
