@@ -106,7 +106,8 @@ def _partitions(facts: Facts, body: Body | None) -> Iterator[tuple[str, Any]]:
 
 
 def _count(batch: Body) -> int:
-    return max(0, batch.get("last_offset", -1) - batch.get("first_offset", 0) + 1)
+    count: int = batch.get("last_offset", -1) - batch.get("first_offset", 0) + 1
+    return max(0, count)
 
 
 def _kinds(batch: Body) -> dict[int, int]:
