@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import core, pipeline
+from kdissect import core, dissect, open_capture, pipeline, summarize
 from kdissect.cli.main import main
 from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.group_events import usual_events
@@ -26,9 +26,10 @@ from tests.captures import pcap
 from tests.core import needs_core
 from tests.exchange_factory import connection
 from tests.frames import request, response
+from tests.record_batches import BASE_MS, Item, batch
 from tests.segments import ACK, FIN, Talk
 from tests.test_lending import SAMPLES, SEEDS, damaged, timed
-from tests.usual_traffic import FETCH, usual_traffic
+from tests.usual_traffic import FETCH, PRODUCE, usual_traffic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,6 +115,26 @@ def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
         )
     path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
     assert compare(path) >= 60 - 11
+
+
+@needs_core
+def test_timestamps_that_cannot_be_right(compare: Any, tmp_path: Path) -> None:
+    """All but the slowest ten are counted, and one in four is in seconds."""
+    path, talk = tmp_path / "seconds.pcap", Talk(("10.0.0.1", 40_000)).handshake()
+    for number in range(60):
+        time_ms = BASE_MS // 1000 if number % 4 == 0 else BASE_MS
+        written = {"index": 0, "records": batch([Item()], base_ms=time_ms, max_ms=time_ms)}
+        answer = {"index": 0, "base_offset": number}
+        topics = [{"name": "orders", "partition_data": [written]}]
+        answers = [{"name": "orders", "partition_responses": [answer]}]
+        talk.client_sends(request(PRODUCE, 8, {"acks": -1, "topic_data": topics}, correlation_id=number))
+        talk.broker_sends(response(PRODUCE, 8, {"responses": answers}, correlation_id=number))
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    assert 60 - 15 - 11 <= compare(path) <= 60 - 15
+    with open_capture(path) as packets:
+        findings = summarize(dissect(packets), parts=["findings"]).findings or ()
+    (row,) = (row for row in findings if row.rule == "far-timestamps")
+    assert (row.count, row.subject) == (15, "client test-client, topic orders")
 
 
 @needs_core
@@ -251,5 +272,7 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
                 "consumer-stuck",
                 "epoch-duplicates",
                 "transaction-failed",
+                "offset-out-of-range",
+                "far-timestamps",
             )  # the core counts none of those
             assert is_odd or type(rule).feed_usual is not Rule.feed_usual, rule.name

@@ -25,6 +25,9 @@ const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
 /// Before this sequence number, Python looks for records that were sent before with an earlier producer epoch
 /// (`EpochDuplicates` of kdissect/stats/findings/producers.py).
 const FRESH: i64 = 10_000;
+const MS_NS: i64 = 1_000_000;
+const HOUR_MS: i64 = 3_600_000;
+const YEAR_2000_MS: i64 = 946_684_800_000;
 /// The last sequence number is followed by 0.
 const WRAP: i64 = 1 << 31;
 
@@ -101,8 +104,8 @@ pub struct Write {
 }
 
 impl Write {
-    /// `number`: of the exchange.
-    pub fn of(data: &[u8], number: u64) -> Result<Self, Odd> {
+    /// `number`: of the exchange; `time_ns`: of its request.
+    pub fn of(data: &[u8], number: u64, time_ns: i64) -> Result<Self, Odd> {
         let mut write = Write {
             bytes: data.len() as u64,
             records: 0,
@@ -117,7 +120,8 @@ impl Write {
             let codec = batch.attributes & CODEC_MASK;
             let is_sampled = number <= FIRST_EXCHANGES || batch.crc % ONE_IN == 0;
             let is_odd = batch.attributes & (TRANSACTIONAL | CONTROL) != 0;
-            if is_odd || (codec != UNCOMPRESSED && is_sampled) || batch.records <= 0 {
+            let is_far = is_far(batch.max_timestamp, time_ns / MS_NS);
+            if is_odd || is_far || (codec != UNCOMPRESSED && is_sampled) || batch.records <= 0 {
                 return Err(Why::Records.odd());
             }
             let records = u64::from(batch.records.unsigned_abs());
@@ -139,6 +143,11 @@ impl Write {
             _ => Ok(write),
         }
     }
+}
+
+/// Whether a timestamp is impossible, as `timestamps.is_far` of kdissect/stats/findings has it.
+fn is_far(timestamp_ms: i64, now_ms: i64) -> bool {
+    (1..YEAR_2000_MS).contains(&timestamp_ms) || timestamp_ms > now_ms + HOUR_MS
 }
 
 /// Adds sequence numbers to those of a partition.

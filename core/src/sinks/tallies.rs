@@ -489,7 +489,7 @@ fn found<'b, 'a>(
                 let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records), each.error) else {
                     return Err(Odd);
                 };
-                let write = Write::of(data, exchange.number)?;
+                let write = Write::of(data, exchange.number, exchange.request.end_ns)?;
                 let base = field(each.response, fields.base_offset)?.filter(|offset| *offset >= 0);
                 let records = i64::try_from(write.records).map_err(|_| Odd)?;
                 let end = base

@@ -81,6 +81,8 @@ from kdissect.stats.findings.producers import (
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from kdissect.stats.findings.rule import Rule, RulePart
+from kdissect.stats.findings.share_groups import ShareRedelivery
+from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ RULES: tuple[type[Rule], ...] = (
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
-    *(MixedGroup, RevocationHeld),
+    *(FarTimestamps, MixedGroup, RevocationHeld, ShareRedelivery),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
