@@ -1,11 +1,12 @@
 """A hook of mkdocs: pages that are outside docs/ become part of the site, and links between pages lead there;
-so do reports of some samples.
+so do reports of samples: of some, or of all with KDISSECT_REPORTS=all, 1 MB each.
 
 A link to a file that is not on the site, such as source code, becomes its text.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from contextlib import chdir
@@ -31,8 +32,12 @@ PAGES = {
     "benchmarks.md": "benchmarks/README.md",
 }
 """Pages of the site by their sources."""
-REPORTS = ("kafka-4-storm", "kafka-4-lag", "kafka-4-fenced")
-"""Samples with a report on the site, 1 MB each."""
+REPORTS = {
+    "kafka-4-storm.pcap.gz": "a group that rebalances",
+    "kafka-4-lag.pcap.gz": "a consumer that lags",
+    "kafka-4-fenced.pcap.gz": "producers that fence each other",
+}
+"""Samples that always have a report on the site, and what it shows."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
@@ -41,8 +46,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     for page, source in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    for sample in REPORTS:
-        files.append(File.generated(config, f"reports/{sample}.html", content=_report(sample)))
+    lines = ["# Examples of reports", "", "`kdissect report` of captures in `samples/`:", ""]
+    others = sorted({path.name for path in (ROOT / "samples").glob("*.pcap*")} - {*REPORTS})
+    for sample in (*REPORTS, *(others if os.environ.get("KDISSECT_REPORTS") == "all" else ())):
+        name = sample.partition(".pcap")[0]
+        files.append(File.generated(config, f"reports/{name}.html", content=_report(sample)))
+        lines.append(
+            f"* [{name}](reports/{name}.html)" + (f": {REPORTS[sample]}" if sample in REPORTS else "")
+        )
+    files.append(File.generated(config, "reports.md", content="\n".join(lines)))
     return files
 
 
@@ -50,7 +62,7 @@ def _report(sample: str) -> str:
     """The page of a sample, named without the directories of this machine."""
     with TemporaryDirectory() as directory, chdir(ROOT / "samples"):
         page = Path(directory) / "report.html"
-        if status := main(["report", "--no-progress", "-o", str(page), f"{sample}.pcap.gz"]):
+        if status := main(["report", "--no-progress", "-o", str(page), sample]):
             raise PluginError(f"kdissect report {sample} ended with status {status}")
         return page.read_text(encoding="utf-8")
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 KINDS = (
     *("overview", "findings", "throughput", "bytes", "latency", "distribution", "waits", "errors"),
     *("by-broker", "by-client", "by-topic", "by-group"),
-    *("anomalies", "connections", "matrix", "lifetimes", "lag", "groups", "transactions"),
+    *("anomalies", "retransmissions", "lost", "connections", "matrix", "lifetimes", "lag"),
+    *("groups", "transactions"),
 )
 """Names of charts: those of ``text.charts.KINDS``, which takes a second to load."""
 FORMS = ("svg", "png", "pdf")
@@ -70,9 +71,9 @@ def plot(chart: str, output: Path, width: int, mode: int | None, jobs: int | Non
 
     KIND is what to show over time: overview (exchanges and errors), findings, throughput (exchanges by API),
     bytes (by API), latency (percentiles of service times), distribution (of service times), waits, errors,
-    by-broker, by-client and by-group (exchanges), by-topic (bytes of records), anomalies, connections (opened
-    and ended), lifetimes (of connections), lag, groups (rebalances and generations), transactions; or matrix
-    (client hosts x brokers).
+    by-broker, by-client and by-group (exchanges), by-topic (bytes of records), anomalies, retransmissions,
+    lost (bytes missing from the capture), connections (opened and ended), lifetimes (of connections), lag,
+    groups (rebalances and generations), transactions; or matrix (client hosts x brokers).
     """
     from kdissect.text import charts
 

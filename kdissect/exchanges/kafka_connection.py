@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from array import array
 from collections import Counter
 from functools import lru_cache, partial
 from struct import Struct
@@ -48,6 +49,7 @@ from kdissect.kafka.resync import Lost
 from kdissect.kafka.vendors import vendor_of
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
 from kdissect.names import kept
+from kdissect.net.analysis import SHORTEST_PIECE_NS, note_at, noted_at
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
@@ -513,6 +515,7 @@ class KafkaConnection:
         "_limits",
         "_listener_side",
         "_losses",
+        "_lost_at",
         "_pairing",
         "_pause_bytes",
         "_pending_anomalies",
@@ -571,6 +574,7 @@ class KafkaConnection:
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
+        self._lost_at: array[int] | None = None  # see ``note_at``
         self._losses: GapLosses | None = None  # None before the first gap
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
@@ -870,6 +874,11 @@ class KafkaConnection:
         return self._gaps or {}
 
     @property
+    def lost_at(self) -> list[tuple[int, int]]:
+        """When bytes were missing that were not captured, and how many; see ``noted_at``."""
+        return [] if self._lost_at is None else noted_at(self._lost_at, 0)
+
+    @property
     def unattached(self) -> list[Anomaly]:
         """Anomalies after the last exchange."""
         return self._pending_anomalies
@@ -1167,6 +1176,10 @@ class KafkaConnection:
         if self._gaps is None:
             self._gaps = Counter()
         self._gaps.update(counts)
+        if gap.reason != UNDELIVERED:
+            if self._lost_at is None:
+                self._lost_at = array("q", (SHORTEST_PIECE_NS,))
+            note_at(self._lost_at, 0, gap.time_ns, gap.length)
         return counts
 
 

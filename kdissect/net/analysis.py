@@ -4,7 +4,8 @@ zero windows, how it opened and ended.
 The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
 the place of capture: of a segment that was lost before that place only the retransmission was captured, and
 it counts as one only if it comes later than an out-of-order segment would. Only commands that report on
-connections collect this (``Connections.analyzes``). Memory: at most 460 bytes for each connection.
+connections collect this (``Connections.analyzes``). Memory: at most 460 bytes for each connection, and 512
+more if it has retransmissions.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ _SIDE = 10
 _TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
 _QUIET_NS, _STALLED_NS, _SENT_NS, _SHORTEST_NS, _LARGEST, _PASSED, _REPEATED = range(8, 15)
 _NUMBERS = 15
+_PIECE_NS = _SIDE + 2 * _NUMBERS  # of retransmissions; then come starts and counts, see ``note_at``
+SHORTEST_PIECE_NS = SECOND_NS // 8
+MAX_PIECES = 32
+_ENDLESS_NS = 1 << 62  # all is in one piece, whatever the clock did
 
 OPENED, REFUSED, UNANSWERED, ONE_WAY = "opened", "refused", "unanswered", "one_way"
 UNOPENED = frozenset({REFUSED, UNANSWERED, ONE_WAY})
@@ -82,7 +87,12 @@ class TcpAnalysis:
 
     def __init__(self) -> None:
         self._numbers = array(
-            "q", (*_SIDE * (0,), *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN, 0, 0, 0)))
+            "q",
+            (
+                *_SIDE * (0,),
+                *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN, 0, 0, 0)),
+                SHORTEST_PIECE_NS,
+            ),
         )
 
     def feed(
@@ -213,6 +223,11 @@ class TcpAnalysis:
         """How many were necessary: the segment, or one like it, had been lost."""
         return max(0, self.retransmitted(side) - self.spurious(side))
 
+    @property
+    def retransmitted_at(self) -> list[tuple[int, int]]:
+        """When both sides retransmitted, and how many segments; see ``noted_at``."""
+        return noted_at(self._numbers, _PIECE_NS)
+
     def duplicate_acks(self, side: int) -> int:
         """Duplicate acknowledgments that a side sent."""
         return self._of(side, _DUPLICATE_ACKS)
@@ -330,13 +345,13 @@ class TcpAnalysis:
                     numbers[own + _SEGMENTS] += length > 0
                     numbers[own + _UNACKED_NS] = 0  # the application decides how soon a FIN is acknowledged
                 else:
-                    numbers[own + _RETRANSMITTED] += 1
+                    self._retransmitted(own, time_ns)
             return
         if not flags & ACK:
             numbers[_SYNS] += 1
             numbers[_SYN_NS] = numbers[_SYN_NS] or time_ns
         elif numbers[own + _TOP] != _UNKNOWN:
-            numbers[own + _RETRANSMITTED] += 1
+            self._retransmitted(own, time_ns)
         is_first = numbers[own + _TOP] == _UNKNOWN  # otherwise it is unknown which one is acknowledged
         numbers[own + _UNACKED_NS] = time_ns if is_first else 0
         numbers[own + _TOP] = (sequence + length + 1) & SEQUENCE_MASK
@@ -365,6 +380,43 @@ class TcpAnalysis:
             allowance_ns = connect_ns or (_COPY_NS if is_last else _REORDERED_NS)
             if time_ns - since_ns < allowance_ns:
                 return
-        numbers[own + _RETRANSMITTED] += 1
+        self._retransmitted(own, time_ns)
         numbers[own + _REPEATED] = length
         numbers[own + _UNACKED_NS] = 0  # it is unknown which of the copies is acknowledged (Karn, RFC 6298)
+
+    def _retransmitted(self, own: int, time_ns: int) -> None:
+        self._numbers[own + _RETRANSMITTED] += 1
+        note_at(self._numbers, _PIECE_NS, time_ns, 1)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# When something happened -> how much of it in each piece of time, aligned to 1970. The pieces double when
+# there are more than ``MAX_PIECES``. All is in one array, behind other numbers: the length of a piece at
+# ``place``, then the start and the amount of each.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def note_at(numbers: array[int], place: int, time_ns: int, amount: int) -> None:
+    """Add an amount at a time."""
+    _add_piece(numbers, place, time_ns, amount)
+    while len(numbers) > place + 1 + 2 * MAX_PIECES:
+        numbers[place] *= 2
+        pieces = noted_at(numbers, place)
+        del numbers[place + 1 :]
+        for start_ns, each in pieces:
+            _add_piece(numbers, place, start_ns, each)
+
+
+def _add_piece(numbers: array[int], place: int, time_ns: int, amount: int) -> None:
+    """Add an amount to the last piece, or to a new one."""
+    start_ns = time_ns - time_ns % numbers[place]
+    is_same = len(numbers) > place + 1 and (numbers[-2] == start_ns or numbers[place] >= _ENDLESS_NS)
+    if is_same:
+        numbers[-1] += amount
+    else:
+        numbers.extend((start_ns, amount))
+
+
+def noted_at(numbers: array[int], place: int) -> list[tuple[int, int]]:
+    """Starts of pieces, and the amount in each."""
+    return list(zip(numbers[place + 1 :: 2], numbers[place + 2 :: 2], strict=True))

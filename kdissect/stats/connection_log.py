@@ -76,7 +76,7 @@ class ConnectionLogRow:
         protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
         from_start: whether its start was captured.
         client_id: of the first request that has one, as it is ``kept``.
-        gaps: ``KafkaConnection.gaps``.
+        gaps, lost_at: as in ``KafkaConnection``.
         kinds: exchanges by kind.
         no_answer: requests that the broker did not answer; ``incomplete``: exchanges with a message that did
             not end.
@@ -140,6 +140,7 @@ class ConnectionLogRow:
         "kinds",
         "last_call",
         "last_ns",
+        "lost_at",
         "malformed",
         "muted_ns",
         "no_answer",
@@ -191,6 +192,7 @@ class ConnectionLogRow:
         self.kinds: Counter[str] = Counter()
         self.request_bytes = self.response_bytes = self.anomalies = self.no_answer = self.incomplete = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
+        self.lost_at: Sequence[tuple[int, int]] = ()
         self.tcp: TcpAnalysis | None = None
         self.client_side = 0
         self.end: End | None = None
@@ -412,7 +414,7 @@ class ConnectionLog(Survey):
         row.is_listener = kafka.listener_side == 1 - row.client_side
         row.from_start = connection.initiator is not None
         row.exchanges_total = kafka.exchanges
-        row.gaps = kafka.gaps
+        row.gaps, row.lost_at = kafka.gaps, kafka.lost_at
         row.resyncs, row.skipped_bytes = kafka.resyncs, kafka.skipped_bytes
         row.unread_bytes = kafka.unread_bytes
         row.unattached = list(kafka.unattached) if is_selected else []

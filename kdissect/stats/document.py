@@ -887,6 +887,11 @@ class IntervalRow(LoadRow):
     transfer_us: int = described("The same for `request_transfer_us` and `response_transfer_us`.")
     opened: int = described("Kafka connections whose TCP handshake began; 0 with a `key`, as below.")
     ended: dict[str, int] = described("Kafka connections that ended, by how: client FIN, broker RST ...")
+    retransmissions: int = described(
+        "Segments of Kafka connections that were retransmitted, except SYNs. Of each connection, at most 32 "
+        "times are known, each of them that of several segments if there are more."
+    )
+    lost_bytes: int = described("Bytes of Kafka connections missing from the capture; times as before.")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -85,6 +85,7 @@ class IntervalLoad(Load):
         queued_us, throttled_us, network_us: sums of parts of latencies (exchanges/latency.py);
             ``transfer_us``: of what is not part of latencies.
         opened: Kafka connections that began with a TCP handshake; ``ended``: by who ended them and how.
+        retransmissions: segments; ``lost_bytes``: that were not captured; both of Kafka connections.
         shares: of brokers, clients and groups, exchanges and those with an error that is not expected; of
             topics, bytes of records written and read.
     """
@@ -99,6 +100,8 @@ class IntervalLoad(Load):
     transfer_us: int = total()
     opened: int = total()
     ended: Counter[str] = total(Counter)
+    retransmissions: int = total()
+    lost_bytes: int = total()
     shares: Shares = merged(Shares)
 
     def add(self, facts: Facts) -> None:
@@ -192,6 +195,11 @@ class Intervals(Summed):
             self._at(row.first_ns).opened += 1
         if row.end is not None:
             self._at(row.end.time_ns).ended[row.ending] += 1
+        first_ns = row.first_ns or 0  # a piece of time may begin before
+        for time_ns, segments in () if row.tcp is None else row.tcp.retransmitted_at:
+            self._at(max(time_ns, first_ns)).retransmissions += segments
+        for time_ns, size in row.lost_at:
+            self._at(max(time_ns, first_ns)).lost_bytes += size
 
     def merge(self, other: Intervals) -> None:
         """Add another, in the longer intervals."""
@@ -241,7 +249,7 @@ class Intervals(Summed):
         if not self._max_rows:
             return None
         shares = [load.shares for _, key, load in self.loads() if key is None]
-        found = []
+        busiest = []
         for table, places in self._places.items():
             known: dict[str | None, list[int]] = defaultdict(list)
             for name, place in places.items():
@@ -255,8 +263,8 @@ class Intervals(Summed):
             for name, of in series.items():
                 numbers = map(list, zip(*(each.of(of) for each in shares), strict=True))
                 columns = dict(zip(_RECORDS if table == _TOPIC else _EXCHANGES, numbers, strict=True))
-                found.append(BusiestRow(table=table, name=name, **_NO_COLUMNS | columns))
-        return found
+                busiest.append(BusiestRow(table=table, name=name, **_NO_COLUMNS | columns))
+        return busiest
 
     def loads(self) -> Iterator[tuple[int, str | None, IntervalLoad]]:
         """Start of each interval, row key (None: all exchanges) and counts, in order of time."""

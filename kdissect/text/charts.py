@@ -446,6 +446,12 @@ def _rate(name: str) -> Callable[[Summary], Columns | None]:
     )
 
 
+def _counts(name: str) -> Callable[[Summary], Columns | None]:
+    """An attribute of intervals that is a count, per second."""
+    count, title = attrgetter(name), name.replace("_", " ")
+    return lambda summary: _over_time(summary, lambda row: {title: count(row) / row.seconds})
+
+
 def _states(row: IntervalRow) -> dict[str, float]:
     """Seconds that the requests of an interval spent in each state, in it and after it."""
     sums = {
@@ -609,7 +615,7 @@ def _busiest(table: str) -> Callable[[Summary], Columns | None]:
     """Two columns for each name of a table of ``Summary.busiest``."""
 
     def columns(summary: Summary) -> Columns | None:
-        found: Columns = {}
+        series: Columns = {}
         intervals = [row for row in summary.intervals or () if row.key is None]
         for row in summary.busiest or ():
             if row.table != table:
@@ -622,12 +628,12 @@ def _busiest(table: str) -> Callable[[Summary], Columns | None]:
                 numbers = dict(
                     zip(_RECORDS, (row.produced_bytes or [], row.fetched_bytes or []), strict=True)
                 )
-            if f"{label}: {next(iter(numbers))}" in found:
-                label = f"{label} ({len(found) // len(numbers)})"
+            if f"{label}: {next(iter(numbers))}" in series:
+                label = f"{label} ({len(series) // len(numbers)})"
             for kind, counts in numbers.items():
                 rates = [_short(count / each.seconds) for count, each in zip(counts, intervals, strict=True)]
-                found[f"{label}: {kind}"] = rates
-        return _times(intervals) | found if found else None
+                series[f"{label}: {kind}"] = rates
+        return _times(intervals) | series if series else None
 
     return columns
 
@@ -720,6 +726,18 @@ KINDS = {
         "Anomalies per second by kind, such as bytes that are missing from the capture (gap).",
         _rate("anomalies"),
         _stacked("per second", {}),
+    ),
+    "retransmissions": _Kind(
+        "Retransmissions",
+        "Segments of Kafka connections that were retransmitted, per second.",
+        _counts("retransmissions"),
+        _stacked("per second", {}),
+    ),
+    "lost": _Kind(
+        "Lost bytes",
+        "Bytes of Kafka connections that are missing from the capture, per second.",
+        _counts("lost_bytes"),
+        _stacked("bytes per second", {}),
     ),
     "connections": _Kind(
         "Connections",

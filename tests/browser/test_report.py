@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.main import main
+from kdissect.phrases import printable
 from samples.golden import ROOT
 from tests.reports import HOSTILE, hostile_capture
 
@@ -204,6 +205,13 @@ def test_hostile_names_do_nothing(shown: Callable[[str], Chrome]) -> None:
         if name.isprintable():
             assert name in text
     assert browser.find_elements(By.CSS_SELECTOR, "img, object, iframe, [onload], [onerror]") == []
+    drawn = browser.execute_script(
+        "const all = (what) => [...document.querySelectorAll(`#chart-by-client svg ${what}`)];"
+        "return {titles: all('.mark-text text').map((each) => each.textContent),"
+        " bottoms: all('.mark-rect path').map((each) => Math.round(each.getBoundingClientRect().bottom))}"
+    )
+    assert {printable(f"client {name}") for name in HOSTILE} <= {*drawn["titles"]}
+    assert len({*drawn["bottoms"]}) >= len(HOSTILE)  # each has bars in its own small chart
     figure = browser.find_element(By.ID, "chart-lifetimes")
     figure.find_element(By.TAG_NAME, "summary").click()
     table = WebDriverWait(browser, SECONDS).until(lambda _: figure.find_element(By.TAG_NAME, "table"))

@@ -5,15 +5,25 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
+from array import array
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import SECOND_NS
-from kdissect.net.analysis import STALL_NS, TcpAnalysis
+from kdissect.net.analysis import (
+    MAX_PIECES,
+    SHORTEST_PIECE_NS,
+    STALL_NS,
+    TcpAnalysis,
+    note_at,
+    noted_at,
+)
 from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack
 from kdissect.pipeline import Dissection
 from tests.segments import MILLISECOND
@@ -337,3 +347,25 @@ def test_d_sack() -> None:
     assert not is_d_sack(timestamps, 300)
     assert not is_d_sack(sack(100, 200)[:-3], 300)
     assert not is_d_sack(b"\5\0", 300)
+
+
+@given(st.lists(st.integers(0, 10**15), max_size=200))
+def test_when_something_happened_is_known_of_few_pieces_of_time(times_ns: list[int]) -> None:
+    numbers = array("q", (7, SHORTEST_PIECE_NS))
+    for time_ns in sorted(times_ns):
+        note_at(numbers, 1, time_ns, 3)
+    pieces, length_ns = noted_at(numbers, 1), numbers[1]
+    assert numbers[0] == 7
+    assert len(pieces) <= MAX_PIECES
+    counts = Counter(time_ns - time_ns % length_ns for time_ns in times_ns)
+    assert pieces == [(start_ns, 3 * count) for start_ns, count in sorted(counts.items())]
+    if length_ns > SHORTEST_PIECE_NS:
+        assert len({time_ns // (length_ns // 2) for time_ns in times_ns}) > MAX_PIECES
+
+
+def test_a_clock_that_jumps_makes_no_more_pieces() -> None:
+    numbers = array("q", (SHORTEST_PIECE_NS,))
+    for number in range(100):
+        note_at(numbers, 0, 10**18 * (-1) ** number, 1)
+    assert sum(count for _, count in noted_at(numbers, 0)) == 100
+    assert len(numbers) <= 1 + 2 * MAX_PIECES

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+import pytest
 
 from kdissect import dissect, summarize
 from kdissect.net.tcp import ACK, RST, SYN
 from tests.cli.commands import run
+from tests.core import without_core
 from tests.frames import METADATA, request, response
 from tests.segments import START_NS, Talk
 
@@ -109,3 +113,26 @@ def test_what_a_host_and_a_broker_exchange(capsys: pytest.CaptureFixture[str]) -
     lossy = "samples/troubles/loss.pcap.gz"
     (row,) = json.loads(run(capsys, "summary", "--connections", "--json", lossy).out)["host_connections"]
     assert (row["lost"], row["segments"]) == (22, 626)
+
+
+@pytest.mark.parametrize("is_pure", [False, True])
+def test_retransmissions_and_lost_bytes_have_times(is_pure: bool) -> None:
+    lossy = Talk(("10.0.1.1", 40_000)).handshake()
+    for number in range(6):
+        lossy.client_sends(request(METADATA, 7, {"topics": None}, correlation_id=number, client_id="app"))
+        lossy.time_ns += SECOND_NS // 4
+        if number % 2:  # after 0.5, 1.5 and 2.5 seconds
+            lossy.packets.append(lossy.packets[-1]._replace(time_ns=lossy.time_ns))
+        lossy.time_ns += SECOND_NS // 4
+        if number == 3:
+            lossy.broker_skips(100)
+        lossy.broker_sends(response(METADATA, 7, {"topics": []}, correlation_id=number))
+    lossy.finish()
+    with without_core() if is_pure else nullcontext():
+        document = summary(lossy)
+    rows = document.intervals or []
+    [connections] = document.client_connections or []
+    assert [row.retransmissions for row in rows] == [1, 1, 1, 0]
+    assert connections.client_retransmissions == 3
+    assert [row.lost_bytes for row in rows] == [0, 0, 100, 0]
+    assert document.capture.lost_bytes == 100

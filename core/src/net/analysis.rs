@@ -15,7 +15,10 @@ const SILENCE_NS: i64 = 10_000_000_000;
 /// How many of the numbers are about the connection, and how many about each side.
 const SHARED: usize = 10;
 const OF_SIDE: usize = 15;
-const NUMBERS: usize = SHARED + 2 * OF_SIDE;
+const NUMBERS: usize = SHARED + 2 * OF_SIDE + 1;
+const SHORTEST_PIECE_NS: i64 = 125_000_000;
+const MAX_PIECES: usize = 32;
+const ENDLESS_NS: i64 = 1 << 62;
 const NUMBER_BYTES: usize = size_of::<i64>();
 
 /// The numbers, in the order of `state`.
@@ -80,8 +83,47 @@ pub struct Analysis {
     tried_ns: i64,
     keepalives: i64,
     sides: [Side; 2],
+    retransmitted: Pieces,
     /// Which side is the client.
     client: usize,
+}
+
+/// When something happened, and how much of it; see `note_at`.
+#[derive(Debug, PartialEq, Eq)]
+struct Pieces {
+    length_ns: i64,
+    pieces: Vec<(i64, i64)>,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Pieces {
+            length_ns: SHORTEST_PIECE_NS,
+            pieces: Vec::new(),
+        }
+    }
+}
+
+impl Pieces {
+    fn note(&mut self, time_ns: i64, amount: i64) {
+        self.add(time_ns, amount);
+        while self.pieces.len() > MAX_PIECES {
+            self.length_ns = self.length_ns.saturating_mul(2);
+            for (start_ns, each) in std::mem::take(&mut self.pieces) {
+                self.add(start_ns, each);
+            }
+        }
+    }
+
+    fn add(&mut self, time_ns: i64, amount: i64) {
+        let start_ns = time_ns.saturating_sub(time_ns.rem_euclid(self.length_ns));
+        match self.pieces.last_mut() {
+            Some((last_ns, sum)) if *last_ns == start_ns || self.length_ns >= ENDLESS_NS => {
+                *sum = sum.saturating_add(amount);
+            }
+            _ => self.pieces.push((start_ns, amount)),
+        }
+    }
 }
 
 fn distance(start: i64, end: u32) -> i64 {
@@ -109,6 +151,7 @@ impl Default for Analysis {
             tried_ns: 0,
             keepalives: 0,
             sides: [side(), side()],
+            retransmitted: Pieces::default(),
             client: 0,
         }
     }
@@ -117,7 +160,8 @@ impl Default for Analysis {
 impl Analysis {
     /// The analysis with this `state`; `client`: which side is the client. None if the state has another form.
     pub fn of(state: &[u8], client: usize) -> Option<Self> {
-        if state.len() != NUMBERS * NUMBER_BYTES || client > 1 {
+        let pieces = state.len().checked_sub(NUMBERS * NUMBER_BYTES)? / (2 * NUMBER_BYTES);
+        if state.len() != (NUMBERS + 2 * pieces) * NUMBER_BYTES || pieces > MAX_PIECES || client > 1 {
             return None;
         }
         let mut numbers = state.chunks_exact(NUMBER_BYTES);
@@ -148,6 +192,10 @@ impl Analysis {
                 repeated,
             }
         });
+        let retransmitted = Pieces {
+            length_ns: next().max(SHORTEST_PIECE_NS),
+            pieces: (0..pieces).map(|_| (next(), next())).collect(),
+        };
         Some(Analysis {
             syn_ns,
             connect_ns,
@@ -160,6 +208,7 @@ impl Analysis {
             tried_ns,
             keepalives,
             sides,
+            retransmitted,
             client,
         })
     }
@@ -197,6 +246,13 @@ impl Analysis {
                 side.repeated,
             ]);
         }
+        numbers.push(self.retransmitted.length_ns);
+        numbers.extend(
+            self.retransmitted
+                .pieces
+                .iter()
+                .flat_map(|&(start, sum)| [start, sum]),
+        );
         numbers.into_iter().flat_map(i64::to_ne_bytes).collect()
     }
 
@@ -334,6 +390,7 @@ impl Analysis {
                     own.unacked_ns = 0;
                 } else {
                     own.retransmitted += 1;
+                    self.retransmitted.note(time_ns, 1);
                 }
             }
             return;
@@ -345,6 +402,7 @@ impl Analysis {
             }
         } else if own.top != UNKNOWN {
             own.retransmitted += 1;
+            self.retransmitted.note(time_ns, 1);
         }
         own.unacked_ns = if own.top == UNKNOWN { time_ns } else { 0 };
         own.top = i64::from(after);
@@ -364,6 +422,7 @@ impl Analysis {
             }
         }
         own.retransmitted += 1;
+        self.retransmitted.note(time_ns, 1);
         own.repeated = length;
         own.unacked_ns = 0;
     }
@@ -383,6 +442,10 @@ mod tests {
         analysis.sides[1].zero_ns = 1 << 60;
         analysis.sides[0].stalled_ns = 1 << 40;
         analysis.sides[1].shortest_ns = 0;
+        for number in 0..100 {
+            analysis.retransmitted.note(number << 30, 1);
+        }
+        assert!(analysis.retransmitted.pieces.len() <= MAX_PIECES);
         let state = analysis.state();
         assert_eq!(Analysis::of(&state, 1), Some(analysis));
         for odd in [&state[1..], &[&state[..], b"?"].concat()] {
