@@ -18,7 +18,7 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
-from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
+from kdissect.spark.shuffle import ORDER, SCHEMA, ExpectedRange, completed, read_ranges
 from kdissect.spark.values import from_json
 from kdissect.tables import manifest
 from kdissect.tables.export import ExportJob
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
     from kdissect.spark.decode import DecodeResult
     from kdissect.spark.parts import ReadResult, WorkerPart
-    from kdissect.spark.ranges import CaptureRanges, Range
+    from kdissect.spark.ranges import CaptureRanges
     from kdissect.spark.shuffle import RangeStats
 
 CORES = 17
@@ -71,7 +71,7 @@ def decoded(
     job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
     scratch = parts.unpublished(job)
     make_directory(scratch)
-    rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits, scratch)
+    rows, stats, skipped = shuffled(capture_ranges, count, limits, scratch)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
@@ -83,15 +83,21 @@ def decoded(
     return finished(job, names, written, read, capture_ranges)
 
 
+def expected_ranges(captures: CaptureRanges) -> list[ExpectedRange]:
+    """The ranges, as the driver gives them to tasks."""
+    return [
+        ExpectedRange(place, each, captures.files[each.path]) for place, each in enumerate(captures.ranges)
+    ]
+
+
 def shuffled(
-    ranges: Sequence[Range], count: int, limits: Limits = DEFAULT, directory: Path | None = None
+    captures: CaptureRanges, count: int, limits: Limits = DEFAULT, directory: Path | None = None
 ) -> tuple[Any, list[RangeStats], Counter[str]]:
     """The rows of all parts in Spark's order, what was counted in ranges, and what came of fragments that are
     in none of these.
     """
-    rows = pa.Table.from_batches(
-        [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits, directory)]
-    )
+    ranges = expected_ranges(captures)
+    rows = pa.Table.from_batches(list(read_ranges(len(ranges), count, limits, directory, ranges)))
     stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
     batches, skipped = completed(stats, count, limits)
     rows = rows.filter(pc.less(rows["part"], count))
@@ -126,13 +132,15 @@ class Tasks:
         partitions: batches of each.
 
     Attributes:
-        works: what the tasks of each stage have done.
+        works: do again what the tasks of each stage have done.
+        sent: the code that each stage sent to its tasks.
         part: the column of that name.
     """
 
-    def __init__(self, partitions: Sequence[Sequence[Any]] = (), works: list[Any] | None = None) -> None:
+    def __init__(self, partitions: Sequence[Sequence[Any]] = (), session: Tasks | None = None) -> None:
         self._partitions = partitions
-        self.works: list[Any] = [] if works is None else works
+        self.works: list[Any] = [] if session is None else session.works
+        self.sent: list[bytes] = [] if session is None else session.sent
         self.part = pc.field("part")
 
     def range(self, start: int, end: int | None = None, step: int = 1, count: int = CORES) -> Tasks:
@@ -142,9 +150,13 @@ class Tasks:
         return self._with([[pa.RecordBatch.from_pydict({"id": pa.array(each, pa.int64())})] for each in ids])
 
     def mapInArrow(self, work: Any, _: str) -> Tasks:  # noqa: N802  (Spark's name)
-        self.works.append(work)
+        self.works.append(lambda: [list(work(iter(each))) for each in self._partitions])
         sent = cloudpickle.dumps(work)
+        self.sent.append(sent)
         return self._with([list(cloudpickle.loads(sent)(iter(each))) for each in self._partitions])
+
+    def createDataFrame(self, rows: pa.Table) -> Tasks:  # noqa: N802  (Spark's name)
+        return self._with([rows.to_batches(max_chunksize=1)])
 
     def repartition(self, count: int) -> Tasks:
         batches = [batch for each in self._partitions for batch in each]
@@ -186,7 +198,7 @@ class Tasks:
         return [namedtuple("Row", row)(**row) for row in rows]
 
     def _with(self, partitions: Sequence[Sequence[Any]]) -> Tasks:
-        return Tasks(partitions, self.works)
+        return Tasks(partitions, self)
 
 
 def numbers(*numbers: int) -> list[Any]:

@@ -43,7 +43,8 @@ from kdissect.spark.parts import ReadResult, TaskFile
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
 from kdissect.spark.session import own_python
-from kdissect.spark.values import from_json
+from kdissect.spark.shuffle import ExpectedRange
+from kdissect.spark.values import from_json, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
 from kdissect.tables import manifest
@@ -257,9 +258,11 @@ def _shuffled(
     ranges = divided.ranges
     if scratch is not None:
         make_directory(scratch, job.export.mode)
-    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits, scratch)
+    expected = [ExpectedRange(place, each, divided.files[each.path]) for place, each in enumerate(ranges)]
     tasks = min(len(ranges), MAX_TASKS, max(_MIN_TASKS, divided.bytes // RANGE_BYTES))
-    rows = session.range(0, len(ranges), 1, tasks).mapInArrow(read_ranges, shuffle.COLUMNS)
+    read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
+    rows = _spread(session, expected, tasks)
+    rows = rows.mapInArrow(partial(parts.of_values, read_ranges), shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
     stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
     rows = rows.where(rows.part < count)
@@ -415,9 +418,9 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
     small = [group for group in listed if len(group) > 1]
     if not small:
         return files
-    numbers = session.range(0, len(small), 1, min(len(small), _MIN_TASKS))
+    rows = _spread(session, list(enumerate(small)), min(len(small), _MIN_TASKS))
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
-        numbers, partial(parts.combine, job, small)
+        rows, partial(parts.of_values, partial(parts.combine, job))
     )
 
 
@@ -461,6 +464,14 @@ def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[Fini
     except OSError as error:
         raise WriteError.of(directory, error) from None
     return moved
+
+
+def _spread(session: SparkSession, values: Sequence[Any], tasks: int) -> DataFrame:
+    """Rows with values, for ``parts.of_values``. A task gets only its own, unlike what Spark sends with the
+    code.
+    """
+    rows = pa.table({"value": pa.array(map(to_json, values), pa.binary())})
+    return session.createDataFrame(rows).repartition(tasks)
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:

@@ -35,7 +35,7 @@ from kdissect.sinks.sink import Demand
 from kdissect.spark.batches import TableBatches
 from kdissect.spark.ranges import examine
 from kdissect.spark.shuffle import SortedPackets
-from kdissect.spark.values import known, to_json
+from kdissect.spark.values import from_json, known, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import INT64, Column
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
@@ -260,11 +260,15 @@ class TaskFile(NamedTuple):
         return unpublished(job) / self.attempt / self.table / self.file.path
 
 
-def combine(job: ExportJob, groups: Sequence[Sequence[TaskFile]], batches: Iterable[Any]) -> Iterator[Any]:
-    """Make one file of each group whose number is in the column ``id``; yield a ``TaskFile``."""
+def of_values(work: Callable[[Iterable[Any]], Iterator[Any]], batches: Iterable[Any]) -> Iterator[Any]:
+    """What ``work`` makes of the values in the column ``value``."""
+    return work(from_json(value) for batch in batches for value in batch.column("value").to_pylist())
+
+
+def combine(job: ExportJob, groups: Iterable[tuple[int, Sequence[TaskFile]]]) -> Iterator[Any]:
+    """Make one file of the files of each numbered group; yield a ``TaskFile``."""
     task = TaskContext.get()
-    for number in _numbers(batches):
-        group = groups[number]
+    for number, group in groups:
         attempt = f"combined-{number}-{0 if task is None else task.taskAttemptId()}"
         combined = group[0]._replace(host=gethostname(), attempt=attempt)
         path = combined.path(job)

@@ -51,7 +51,7 @@ from kdissect.stats.survey import Census, FileCount
 from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.spark.ranges import Fingerprint, Range
@@ -125,50 +125,50 @@ class Stored(NamedTuple):
     data: int
 
 
+@known
+class ExpectedRange(NamedTuple):
+    """A range for a task.
+
+    Attributes:
+        place: its index.
+        range: the range.
+        file: fingerprint of its capture, taken by the driver.
+    """
+
+    place: int
+    range: Range
+    file: Fingerprint
+
+
 def read_ranges(
-    ranges: Sequence[Range],
-    files: Mapping[str, Fingerprint],
-    parts: int,
-    limits: Limits,
-    directory: Path | None,
-    batches: Iterable[Any],
+    count: int, parts: int, limits: Limits, directory: Path | None, ranges: Iterable[ExpectedRange]
 ) -> Iterator[Any]:
-    """Read the ranges whose indexes are in the column ``id``; see ``bundled``.
+    """Read some ranges; yield batches of rows.
 
     Args:
-        ranges: all ranges.
-        files: fingerprints of the captures, taken by the driver.
+        count: number of all ranges.
         parts: number of parts, without the one for the driver.
         limits: limits of the dissection.
         directory: where packets are kept: all workers see it, and each attempt of a task writes its own
             files; None: in the rows.
-        batches: numbers.
+        ranges: those to read.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
         OSError: a file of packets cannot be written.
     """
-    for batch in batches:
-        for place in batch.column("id").to_pylist():
-            path = ranges[place].path
-            files[path].check(path)
-            yield from bundled(place, ranges, parts, limits, directory)
-
-
-def bundled(
-    place: int, ranges: Sequence[Range], parts: int, limits: Limits, directory: Path | None = None
-) -> Iterator[Any]:
-    """Read the range with the index ``place``; yield batches of rows. See ``read_ranges``."""
-    bundles = _bundled(place, ranges, parts, limits)
-    if directory is None:
-        yield from map(_batch, bundles)
-        return
-    path = directory / f"{place}-{uuid4().hex}.packets"
-    with create(path) as file:
-        for complete in bundles:
-            for each in complete:
-                _store(each, path, file)
-            yield _batch(complete)
+    for each in ranges:
+        each.file.check(each.range.path)
+        bundles = _bundled(each.place, each.range, count, parts, limits)
+        if directory is None:
+            yield from map(_batch, bundles)
+            continue
+        path = directory / f"{each.place}-{uuid4().hex}.packets"
+        with create(path) as file:
+            for complete in bundles:
+                for bundle in complete:
+                    _store(bundle, path, file)
+                yield _batch(complete)
 
 
 def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
@@ -180,9 +180,8 @@ def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
         bundle.heads, bundle.data = b"", to_json(place)
 
 
-def _bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> Iterator[list[Bundle]]:
+def _bundled(place: int, range_: Range, count: int, parts: int, limits: Limits) -> Iterator[list[Bundle]]:
     """The bundles of a range, and last what is for the driver."""
-    range_ = ranges[place]
     bundles = _Bundles(parts, limits, range_.rank, range_.clock_ns)
     source, blocks = open_range(range_, limits)
     census = Census(limits)
@@ -198,7 +197,7 @@ def _bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) ->
     yield from bundles.complete(0)
     skipped, waiting = bundles.segments.skipped, bundles.waiting
     bundles.segments.close()
-    fragments = list(waiting.values())[-max(1, _MAX_FRAGMENTS // len(ranges)) :]
+    fragments = list(waiting.values())[-max(1, _MAX_FRAGMENTS // count) :]
     skipped[INCOMPLETE] -= len(fragments)
     if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")

@@ -350,7 +350,7 @@ def test_small_files_are_combined(
     done = decode(cast("Any", workers), [name], export, tasks=3)
     assert (done.tasks, done.files) == (3, 2)
     with pytest.raises(OSError, match="No such file"):
-        list(workers.works[-1](iter(numbers(0))))  # of a task that was given up and continues
+        workers.works[-1]()  # a task that was given up continues
     one = replace(export, directory=tmp_path / "one")
     decode(cast("Any", Workers()), [name], one)
     for table in ("exchanges", "records"):
@@ -370,6 +370,17 @@ def test_small_files_are_combined(
 )
 def test_the_number_of_tasks_depends_on_the_captures(size: int, cores: int, tasks: int) -> None:
     assert task_count(cast("Any", SimpleNamespace(bytes=size)), cores) == tasks
+
+
+def test_the_code_that_tasks_get_does_not_grow_with_the_captures(tmp_path: Path) -> None:
+    """Each task would read all of it: with a million ranges, for longer than it dissects its own."""
+    sizes = []
+    for range_bytes in (2000, 9000):
+        workers: Any = Tasks()
+        export = parquet(tmp_path / str(range_bytes))
+        decode(workers, [str(SAMPLES["quickstart"])], export, range_bytes=range_bytes, tasks=3)
+        sizes.append(list(map(len, workers.sent)))
+    assert all(abs(many - few) < 16 for many, few in zip(*sizes, strict=True))
 
 
 def test_names_come_from_the_whole_input_by_default(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def packed(names: Sequence[str], way: str) -> dict[str, list[Any]]:
     job = job_of(list(capture_ranges.files), Path(), first_ns=capture_ranges.first_ns, tables=DEFAULT_TABLES)
     facts = learned_from(job.paths, job.options)
     if way == "shuffle":
-        rows, stats, _ = shuffled(capture_ranges.ranges, 3)
+        rows, stats, _ = shuffled(capture_ranges, 3)
         end_ns = max(file.last_ns for each in stats for file in each.census.files.values())
         opened = partial(parts.open_shuffled, job, end_ns, facts)
         inputs = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(3)]

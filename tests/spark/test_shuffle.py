@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -19,12 +20,13 @@ from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, PacketBlock, Segment
 from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
-from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, Stored, bundled, read_ranges, uneven
+from kdissect.spark.parts import of_values
+from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, Stored, read_ranges, uneven
 from kdissect.spark.values import from_json, to_json
 from tests.core import needs_core, without_core
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
-from tests.shuffling import cut_up, find_ranges, shuffled
+from tests.shuffling import Tasks, cut_up, expected_ranges, find_ranges, shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,14 +47,14 @@ def sample() -> list[Packet]:
 
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
     """The rows of all ranges."""
-    ranges = find_ranges(names, size=size).ranges
-    return [batch for place in range(len(ranges)) for batch in bundled(place, ranges, parts, DEFAULT)]
+    ranges = expected_ranges(find_ranges(names, size=size))
+    return list(read_ranges(len(ranges), parts, DEFAULT, None, ranges))
 
 
 def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeStats]]:
     """The segments of each part, and the counts of the ranges."""
     capture_ranges = find_ranges(names, size=size)
-    rows, stats, _ = shuffled(capture_ranges.ranges, PARTS)
+    rows, stats, _ = shuffled(capture_ranges, PARTS)
     return [
         list(parsed(SortedPackets(own.to_batches(), list(capture_ranges.files))))
         for own in (rows.filter(pc.equal(rows["part"], part)) for part in range(PARTS))
@@ -122,7 +124,7 @@ def test_fragments_that_wait_for_other_ranges_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = cut_up(NETWORKS["fragments"](sample()), tmp_path, 20)
-    ranges = find_ranges(names).ranges
+    ranges = find_ranges(names)
     _, stats, _ = shuffled(ranges, PARTS)
     waiting = [len(each.fragments) for each in stats]
     assert max(waiting) > 0
@@ -239,8 +241,8 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_say_where_the_packets_are(tmp_path: Path) -> None:
     capture_ranges = find_ranges([str(SAMPLE)], size=5000)
-    in_rows, _, _ = shuffled(capture_ranges.ranges, PARTS)
-    in_files, _, _ = shuffled(capture_ranges.ranges, PARTS, directory=tmp_path)
+    in_rows, _, _ = shuffled(capture_ranges, PARTS)
+    in_files, _, _ = shuffled(capture_ranges, PARTS, directory=tmp_path)
     assert in_files.nbytes < in_rows.nbytes / 2
     assert all(isinstance(from_json(data), Stored) for data in in_files["data"].to_pylist())
     files = sorted(tmp_path.iterdir())
@@ -257,24 +259,26 @@ def test_rows_say_where_the_packets_are(tmp_path: Path) -> None:
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     capture = tmp_path / "x.pcap"
     capture.write_bytes(SAMPLE.read_bytes())
-    capture_ranges = find_ranges([str(capture)], size=5000)
+    ranges = expected_ranges(find_ranges([str(capture)], size=5000))
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
-    indexes = [pa.RecordBatch.from_pydict({"id": [0]})]
     with pytest.raises(CaptureError, match=r"^worker .* has a different .*x.pcap \(6,000 bytes there, "):
-        list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, None, indexes))
+        list(read_ranges(len(ranges), PARTS, DEFAULT, None, ranges[:1]))
 
 
-def test_ranges_are_requested_by_index() -> None:
-    capture_ranges = find_ranges([str(SAMPLE)], size=5000)
-    indexes = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
-    batches = list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, None, indexes))
+def test_a_task_reads_the_ranges_that_it_gets() -> None:
+    ranges = expected_ranges(find_ranges([str(SAMPLE)], size=5000))
+    batches = list(read_ranges(len(ranges), PARTS, DEFAULT, None, [ranges[1], ranges[0]]))
     assert all(batch.schema == SCHEMA for batch in batches)
-    expected_batches = [
-        batch for place in (1, 0) for batch in bundled(place, capture_ranges.ranges, PARTS, DEFAULT)
-    ]
-    assert [batch for batch in batches if batch["heads"][0].as_py()] == [
-        batch for batch in expected_batches if batch["heads"][0].as_py()
-    ]
+    last = [batch for batch in batches if batch["part"].to_pylist() == [PARTS]]
+    assert [from_json(batch["data"][0].as_py()).place for batch in last] == [1, 0]
+
+
+def test_ranges_come_in_rows() -> None:
+    ranges = expected_ranges(find_ranges([str(SAMPLE)], size=5000))
+    rows = Tasks().createDataFrame(pa.table({"value": [to_json(each) for each in ranges]}))
+    read = partial(of_values, partial(read_ranges, len(ranges), PARTS, DEFAULT, None))
+    by_task = rows.repartition(3).mapInArrow(read, "")
+    assert len(by_task.collect()) == sum(batch.num_rows for batch in batches_of([str(SAMPLE)]))
 
 
 def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
