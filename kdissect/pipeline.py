@@ -53,6 +53,7 @@ from kdissect.exchanges.topic_names import (
     topic_refs,
     undecoded_topic_refs,
 )
+from kdissect.exchanges.written import WrittenText, WrittenTexts
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.other_protocols import other_protocol
@@ -252,11 +253,15 @@ class Dissection:
         self._resolver: TopicNameResolver[Exchange | Waiting] = TopicNameResolver(
             limits, _topic_refs, learned, options.topic_ids
         )
-        self._end_to_end: EndToEnd[Exchange] | None = (
+        self._end_to_end: EndToEnd[Exchange | WrittenText] | None = (
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
         )
+        self._written = None if self._end_to_end is None else WrittenTexts(self._end_to_end.feed)
+        self._write: Callable[[WrittenText], object] = len
         self._splitters = Splitters(limits)
-        self._context = PlanContext(self._resolver, limits, self._group_protocols, self._splitters)
+        self._context = PlanContext(
+            self._resolver, limits, self._group_protocols, self._splitters, self._written
+        )
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -346,10 +351,16 @@ class Dissection:
 
         def take(output: bytes, exchanges: int, rows: int) -> None:
             self.counts["exchanges"] += exchanges
+            if self._written is not None:
+                self._written.take(output)
+                output = b""
             if rows:
                 sink.take(output, rows)
                 if sink.rows == max_rows:
                     raise _EnoughError
+
+        if (fill := plan.fill) is not None:
+            self._write = lambda written: sink.take(written.text(fill), 0)
 
         self._describe = plan.describe
         rows_left = None if max_rows is None else lambda: max_rows - sink.rows
@@ -386,6 +397,7 @@ class Dissection:
             return
         for item in self._ordering.merge(step.exchanges, step.waiting_since_ns, self._queue):
             yield from self._named([item])
+        yield from self._through()
 
     def _rest(self) -> Iterator[Exchange]:
         yield from self._released(self._resolver.close())
@@ -393,7 +405,7 @@ class Dissection:
         if forgotten := self._resolver.evicted + dropped:
             self.counts["names_forgotten"] += forgotten
         if (end_to_end := self._end_to_end) is not None:
-            yield from map(self._counted, end_to_end.close())
+            yield from self._through(end_to_end.close())
             self.counts["produced_evicted"] += end_to_end.evicted
 
     def learn(self, facts: LearnedFacts) -> None:
@@ -837,8 +849,19 @@ class Dissection:
                 if self._end_to_end is None:
                     yield self._counted(exchange)
                 else:
-                    yield from map(self._counted, self._end_to_end.feed(exchange))
+                    yield from self._through(self._end_to_end.feed(exchange))
                 del exchange  # before the next one is decoded
+
+    def _through(self, more: Iterable[Exchange | WrittenText] = ()) -> Iterator[Exchange]:
+        """The exchanges that no longer wait for other copies of their batches. Text of the core is written in
+        its turn.
+        """
+        if self._written is not None:
+            for item in self._written.through(more):
+                if isinstance(item, Exchange):
+                    yield self._counted(item)
+                else:
+                    self._write(item)
 
     def _decoded(self, waiting: Waiting) -> Iterator[Exchange]:
         """The exchanges that have waited, as far as the core does not finish them."""

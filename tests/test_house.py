@@ -204,7 +204,7 @@ def test_there_is_one_door_of_each_kind() -> None:
 
 def test_only_sinks_decide_what_the_core_may_do() -> None:
     """Nine places did: each sink does now, in its own file, by what ``Demand`` says."""
-    sinks = {f"kdissect.sinks.{name}" for name in ("lines", "rows", "columns", "tallies")}
+    sinks = {f"kdissect.sinks.{name}" for name in ("lines", "rows", "columns", "records", "tallies")}
     assert calls("Plan") == sinks
     assert reads("allows_core") == sinks
     assert calls("Demand") <= {"kdissect.sinks.sink", "kdissect.runs.run"}
@@ -247,7 +247,12 @@ def test_the_core_gets_one_plan_and_has_one_trait() -> None:
     sinks = {
         (name, sink) for name, text in texts.items() for sink in re.findall(r"impl Sink for (\w+)", text)
     }
-    assert sinks == {("sinks::lines", "Lines"), ("sinks::rows", "Rows"), ("sinks::tallies", "Tallies")}
+    assert sinks == {
+        ("sinks::lines", "Lines"),
+        ("sinks::records", "RecordWriter"),
+        ("sinks::rows", "Rows"),
+        ("sinks::tallies", "Tallies"),
+    }
     makers = {name for name, text in texts.items() if re.search(r"Box::new\((Lines|Rows|Tallies)::new", text)}
     assert makers == {"python::plan"}
 

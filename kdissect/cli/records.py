@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kdissect.query.records import Records
     from kdissect.query.where import Where
     from kdissect.runs.run import Query, Run
+    from kdissect.sinks.sink import Demand
     from kdissect.text.style import Times
 
     class RecordWriter(Protocol):
@@ -244,7 +245,11 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
         writer = _writer(output, run.page, times)
         flush = output.flush and jobs == 1
         by_batch = is_whole and not (count or flush)
-        sink = _sink(source, writer, by_batch=by_batch, max_rows=count if jobs == 1 else None, times=times)
+        # Batches are joined after the core has written them.
+        joined_later = replace(query, options=replace(query.options, end_to_end=False))
+        demand = joined_later.demand(one_by_one=not (by_batch and record_filter.is_empty and jobs == 1))
+        max_rows = count if jobs == 1 else None
+        sink = _sink(source, writer, by_batch=by_batch, max_rows=max_rows, times=times, demand=demand)
         if flush:
             sink.after_row = run.out.flush
         run.into(sink, count)
@@ -364,13 +369,21 @@ def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutp
 
 
 def _sink(
-    source: Records, writer: RecordWriter, *, by_batch: bool, max_rows: int | None, times: Times
+    source: Records,
+    writer: RecordWriter,
+    *,
+    by_batch: bool,
+    max_rows: int | None,
+    times: Times,
+    demand: Demand,
 ) -> RecordRows:
     def skip(exchange: Exchange) -> None:
         times.skip(record_time_ns(exchange))
 
     if isinstance(writer, RecordLines | RecordTable) and by_batch:
-        return RecordRows(source, writer.feed_batch, writer.close, by_batch=True, skip=skip)
+        native = writer if isinstance(writer, RecordLines) else None
+        write = writer.feed_batch
+        return RecordRows(source, write, writer.close, by_batch=True, native=native, demand=demand, skip=skip)
     divide = getattr(writer, "divide", int)  # of a tree
     return RecordRows(
         source, writer.feed, writer.close, by_batch=False, max_rows=max_rows, skip=skip, divide=divide

@@ -23,6 +23,7 @@ from kdissect.exchanges.content import PRODUCE
 from kdissect.exchanges.learned import BatchCopy, NumberedBatch
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.resolver import NO_REFS, Refs, Resolvable, Resolver
+from kdissect.exchanges.written import WrittenText
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.names import Recent, kept
@@ -81,7 +82,8 @@ class EndToEnd(Resolver[Item, Any, Any]):
         super().__init__(limits, refs, window_ns, capacity, knows_all=self._learned is not None)
 
     def _size(self, item: Item) -> tuple[int, int]:
-        return 1, item.held_bytes + item.decoded_bytes
+        exchanges = item.exchanges if isinstance(item, WrittenText) else 1
+        return exchanges, item.held_bytes + item.decoded_bytes
 
     def _learn(self, item: Item, key: Any, value: Any) -> None:
         for batch in _names(key, item):
@@ -117,8 +119,10 @@ class EndToEnd(Resolver[Item, Any, Any]):
             item.produced_ns = {key: value for key, value in values.items() if key not in copies}
 
 
-def produce_refs(exchange: Exchange) -> ProduceRefs:
-    """The batches of a decoded exchange."""
+def produce_refs(exchange: Exchange | WrittenText) -> ProduceRefs:
+    """The batches of a decoded exchange, or of what the core has written."""
+    if isinstance(exchange, WrittenText):
+        return exchange.refs
     from kdissect.exchanges.partition_records import partition_records  # loads the decompressors
 
     keys: list[Any] = []

@@ -187,6 +187,8 @@ class Filter:
     def use_record_times(self) -> None:
         """Compare ``since`` and ``until`` with the time at which an exchange carried its records."""
         self._time_ns = content.record_time_ns
+        if self._window is not None:
+            self._simple = None  # the core knows only the times of requests
 
     def begin(self, time_ns: int) -> None:
         """Set the start of the capture: clock times refer to that day; default: the first exchange."""

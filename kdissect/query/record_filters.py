@@ -70,10 +70,16 @@ class RecordFilter:
 
     def __init__(self, criteria: RecordCriteria, limits: Limits = DEFAULT) -> None:
         self._is_partition = partition_test(criteria.topics, criteria.partitions)
+        self._has_partitions = bool(criteria.topics or criteria.partitions)
         self._directions = {True: criteria.produced, False: criteria.fetched}
         self._has_direction = criteria.produced or criteria.fetched
         self._tests = tuple(_tests(criteria))
         self._seen = _Seen(limits) if criteria.unique else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no criteria."""
+        return self.matches_all and not self._has_direction and not self._has_partitions
 
     @property
     def matches_all(self) -> bool:

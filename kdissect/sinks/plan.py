@@ -5,6 +5,7 @@
       LinePlan   lines of text
       RowPlan    rows of JSON and CSV, and of tables
       TallyPlan  counts
+      RecordPlan  JSON lines of records
 
 Whatever the core cannot decide by its plan, it leaves: such exchanges are fed to the sink. It reads the
 attributes by name. The functions in a plan, and why each needs Python, are listed in ``_core.pyi``.
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.latency import Splitters
     from kdissect.exchanges.memory import MemoryPlan
+    from kdissect.exchanges.written import Fill, WrittenTexts
     from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Exchange, Interface
@@ -46,12 +48,14 @@ class PlanContext(NamedTuple):
         limits: to respect.
         protocols: of groups.
         splitters: of latencies.
+        written: where text waits for other copies of its batches; None: batches are not joined.
     """
 
     names: TopicIdNames
     limits: Limits
     protocols: GroupProtocols
     splitters: Splitters
+    written: WrittenTexts | None = None
 
 
 class CommonPlan(NamedTuple):
@@ -197,7 +201,41 @@ class TallyPlan(NamedTuple):
     by_partition: bool
 
 
-OutputPlan: TypeAlias = LinePlan | RowPlan | TallyPlan
+class RecordPlan(NamedTuple):
+    """What the core must know to write the records of exchanges as JSON lines.
+
+    Attributes:
+        common: of all plans.
+        columns: the text before each column, and what is in it (core/src/sinks/records.rs).
+        end: the text after them.
+        encodings: the text before the encoding of a key and of a value, which follow them.
+        no_optional: the columns from headers and schemas, of records without any.
+        capture: see ``RowPlan``.
+        is_plain: from a topic to whether its records are as clients wrote them.
+        optional: from key, value and headers of a record to the columns from headers and schemas.
+        inflate: from the number of an exchange, whether it is the first batch in it, codec and data to the
+            decompressed records of a batch. An exception: Python must take it.
+        bounds: records and headers of a batch: how many records, headers of one, and headers of all.
+        join: takes the batches in an exchange that was written, before the sink takes its text. None: they
+            are not joined.
+        has_room: whether more text can wait for that; None: see ``join``.
+    """
+
+    common: CommonPlan
+    columns: list[tuple[str, tuple[str, int]]]
+    end: str
+    encodings: tuple[str, str]
+    no_optional: str
+    capture: Callable[[Interface], str]
+    is_plain: Callable[[str], bool]
+    optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], str]
+    inflate: Callable[[int, bool, int, bytes], bytes]
+    bounds: tuple[int, int, int]
+    join: Callable[..., None] | None
+    has_room: Callable[[], bool] | None
+
+
+OutputPlan: TypeAlias = LinePlan | RowPlan | TallyPlan | RecordPlan
 """What the core makes."""
 
 
@@ -248,11 +286,13 @@ class Plan(NamedTuple):
         output: from the context to what the core must know to finish exchanges. None: it finishes none.
         describe: describes exchanges that are fed. None: all of them are decoded.
         conditions: returns which exchanges are selected, once the first packet is known. None: all are.
+        fill: adds to text what is known only after it was written. None: nothing is.
     """
 
     output: Callable[[PlanContext], OutputPlan] | None = None
     describe: Describe | None = None
     conditions: Callable[[], Conditions] | None = None
+    fill: Fill | None = None
 
     def of_core(self, context: PlanContext) -> CorePlan | None:
         """What the core gets; None: it finishes no exchanges."""

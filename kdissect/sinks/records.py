@@ -1,24 +1,34 @@
 """Exchanges -> the records in them, by a writer. Holds what the writer and the source of records do.
 
-Nothing is on the fast path yet: all exchanges are fed. If every record of a batch is shown, the writer gets
-the batch, of which the core writes the lines.
+On the fast path, the core writes the records of exchanges as JSON lines, if all are shown with all columns.
+Of other exchanges, if every record of a batch is shown, the writer gets the batch, of which the core writes
+the lines.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kdissect.sinks.sink import Each, ignore
+from kdissect.sinks.plan import Plan
+from kdissect.sinks.sink import ALL, Each, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.model import Exchange
+    from kdissect.sinks.plan import PlanContext, RecordPlan
+    from kdissect.sinks.sink import Demand
 
 
 class RecordSource(Protocol):
-    """Opens exchanges."""
+    """Opens exchanges.
+
+    Attributes:
+        exchanges: number of exchanges searched.
+    """
+
+    exchanges: int
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterable[CarriedRecord]:
         """Their records."""
@@ -33,6 +43,19 @@ class RecordSource(Protocol):
         """Add what was counted elsewhere."""
 
 
+class NativeWriter(Protocol):
+    """Writes records of which the core may write the lines."""
+
+    def plan_of_core(self, context: PlanContext) -> RecordPlan:
+        """What the core must know."""
+
+    def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
+        """Lines of a batch with these values."""
+
+    def add(self, lines: bytes) -> None:
+        """Write lines."""
+
+
 class RecordRows(Each):
     """Records, one by one or in batches.
 
@@ -42,6 +65,8 @@ class RecordRows(Each):
         close: writes what is held.
         by_batch: whether every record of a batch is shown.
         max_rows: how many to write; None: all.
+        native: the writer, if it can write lines of the core and all records are shown.
+        demand: which exchanges come, and what else is done with them.
         skip, divide: see ``Each``.
     """
 
@@ -53,6 +78,8 @@ class RecordRows(Each):
         *,
         by_batch: bool,
         max_rows: int | None = None,
+        native: NativeWriter | None = None,
+        demand: Demand = ALL,
         skip: Callable[[Exchange], object] = ignore,
         divide: Callable[[], int] = int,
     ) -> None:
@@ -60,6 +87,16 @@ class RecordRows(Each):
         self._source = source
         self._by_batch = by_batch
         self._max_rows = max_rows
+        self._native = native
+        if native is not None and demand.allows_core and not demand.has_latency_parts:
+            self.plan = Plan(native.plan_of_core, conditions=demand.conditions, fill=native.fill)
+
+    def take(self, output: bytes, exchanges: int) -> None:
+        """Write lines of the core: one for each record."""
+        self._source.exchanges += exchanges
+        self.rows += output.count(b"\n")
+        assert self._native is not None
+        self._native.add(output)
 
     def feed(self, exchange: Exchange) -> None:
         """Write its records."""

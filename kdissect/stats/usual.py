@@ -467,7 +467,7 @@ def tally_plan(
         interval: see ``TallyPlan``.
         by: names of ``traffic.BY``: columns and tables by which counts are needed.
     """
-    names, limits, _, splitters = context
+    names, limits, splitters = context.names, context.limits, context.splitters
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
         known, row = undecoded(api_key, version), _row(api_key, version)

@@ -30,7 +30,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.native_rows import are_known, row_plan
+from kdissect.tables.native_rows import are_known, record_plan, row_plan
 from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
-    from kdissect.kafka.recordbatch import Record
+    from kdissect.kafka.recordbatch import Headers, Record
     from kdissect.model import Exchange
-    from kdissect.sinks.plan import PlanContext, RowPlan
+    from kdissect.sinks.plan import PlanContext, RecordPlan, RowPlan
     from kdissect.tables.columns import Column, Getter
 
 
@@ -86,14 +86,17 @@ class JsonLines:
         """What the native core must know to write the same lines; None: it does not know all columns."""
         return self._core_plan if are_known(self._columns) else None
 
+    @property
+    def _heads(self) -> list[str]:
+        """What stands before each column."""
+        return [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(self._columns)]
+
     def _core_plan(self, context: PlanContext) -> RowPlan:
-        columns = self._columns
-        heads = [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(columns)]
 
         def cell(column: Column, row: Exchange) -> str:
             return json_bytes(text_getter(column)(row)).decode()
 
-        return row_plan(context, columns, cell, heads, "}\n", is_csv=False)
+        return row_plan(context, self._columns, cell, self._heads, "}\n", is_csv=False)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -145,6 +148,9 @@ _WORTH_A_TEMPLATE = 3
 _CHUNK = 64
 """Records whose lines are made together; twice as many do not fit the processor's cache."""
 
+_NOT_JOINED = b'"e2e_latency_us":null,"also_in":null'
+"""Occurs nowhere else in a line: quotes are escaped in strings."""
+
 _SEAM = b"\n"
 """Never occurs in a line: it is escaped in strings."""
 
@@ -160,6 +166,21 @@ class RecordLines(JsonLines):
     def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
         super().__init__(write, columns=RECORD, flush_each=flush_each)
         self._optional_getters = [(name, get) for name, get in self.getters if name in OPTIONAL]
+
+    def plan_of_core(self, context: PlanContext) -> RecordPlan:
+        """What the native core must know to write the same lines."""
+        from kdissect.exchanges.partition_records import CarriedRecord  # loads the decompressors
+
+        def optional(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+            record = CarriedRecord(None, None, None, None, key, value, headers)  # type: ignore[arg-type]
+            return self._optional(record).decode()
+
+        return record_plan(context, self._columns, self._heads, "}\n", (OPTIONAL, optional))
+
+    def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
+        """Lines of the core with these values."""
+        values = json_bytes({"e2e_latency_us": e2e_latency_us, "also_in": also_in})[1:-1]
+        return lines.replace(_NOT_JOINED, values)
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""

@@ -30,16 +30,18 @@ from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
+from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
-from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RowPlan
-from kdissect.tables.columns import BY_NAME, OBJECT, file_name
+from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan
+from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
-from kdissect.tables.values import second_text
+from kdissect.tables.values import json_bytes, second_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from kdissect.kafka.recordbatch import Headers
     from kdissect.model import ConnectionInfo
     from kdissect.sinks.plan import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
@@ -80,6 +82,27 @@ _FIELDS: list[tuple[str, ...]] = [
     *(names for _, names in _OF_COMMIT.values()),
 ]
 """The fields of messages that are columns of partitions and groups, each with its names there."""
+_OF_RECORD = {
+    "time": ("record_time", 0),
+    **{
+        name: (name, 0)
+        for name in (
+            *("request_time", "topic", "topic_id", "partition", "offset", "before_fetch_offset", "timestamp"),
+            *("timestamp_type", "key", "value", "compression", "base_offset", "producer_id"),
+            *("producer_epoch", "base_sequence", "leader_epoch", "transactional", "aborted"),
+        )
+    },
+}
+"""Columns of records by what is in them (core/src/sinks/records.rs)."""
+_ENCODINGS = ("key_encoding", "value_encoding")
+_SAME_IN_RECORDS: dict[str, Any] = {
+    **dict.fromkeys(("e2e_latency_us", "also_in", "error", "control_type")),
+    "magic": 2,
+    "control": False,
+    "anomalies": [],
+}
+"""The same in all records that the core writes; end-to-end latencies and copies are filled in later."""
+_OTHERS_WITH_RECORDS = (59, 78)  # FetchSnapshot, ShareFetch
 _OF_INCOMPLETE = ("request_size", "request_received", "response_size", "response_received")
 _SAME = ("kind", "outcome", "anomalies", *_OF_INCOMPLETE)  # in all exchanges that the core writes
 
@@ -119,6 +142,81 @@ def row_plan(
             written.append((before, _content(column.name, written)))
             before = ""
     return _plan(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
+
+
+def record_plan(
+    context: PlanContext,
+    columns: Sequence[Column],
+    heads: Sequence[str],
+    end: str,
+    optional: tuple[Sequence[str], Callable[[bytes | None, bytes | None, Headers], str]],
+) -> RecordPlan:
+    """What the core must know to write records as JSON lines.
+
+    Args:
+        context: names of topics, and limits.
+        columns: ``RECORD``.
+        heads: what stands before each column.
+        end: what stands after the last.
+        optional: the columns from headers and schemas, and what writes them, with their heads.
+    """
+    from kdissect.kafka.compression import Budget  # loads the decompressors
+
+    limits, joined = context.limits, context.written
+    names, write_optional = optional
+    budget = Budget()
+
+    def cell(column: Column, exchange: Exchange) -> str:
+        return json_bytes(text_getter(column)(exchange)).decode()
+
+    def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
+        return None if api_key in _OTHERS_WITH_RECORDS else plan.common.api(api_key, version)
+
+    def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
+        nonlocal budget
+        if is_first:
+            budget = Budget(number)
+        inflated = budget.inflate(codec, data, limits)
+        if inflated.fault or inflated.flaws or not isinstance(inflated.data, bytes):
+            raise ValueError
+        return inflated.data
+
+    written: list[tuple[str, tuple[str, int]]] = []
+    encodings: list[str] = []
+    before = ""
+    for head, column in zip(heads, columns, strict=True):
+        name = column.name
+        if name in names:
+            if name == names[0]:
+                written.append((before, ("optional", 0)))
+                before = ""
+            continue
+        before += head
+        if name in _SAME_IN_RECORDS:
+            before += json_bytes(_SAME_IN_RECORDS[name]).decode()
+            continue
+        if name in _ENCODINGS:
+            encodings.append(before)
+        else:
+            written.append((before, _OF_RECORD.get(name) or _content(name, written)))
+        before = ""
+    of_exchange = [BY_NAME[column.name] for column in columns if column.name in (*_SHARED, *_OF_API)]
+    plan = _plan(context, of_exchange, cell, [])
+    of_key, of_value = encodings
+    return RecordPlan(
+        plan.common._replace(api=api),
+        written,
+        before + end,
+        (of_key, of_value),
+        write_optional(None, None, ()),
+        plan.capture,
+        is_plain=lambda topic: not is_internal(topic),
+        optional=lambda key, value, headers: write_optional(key, value, tuple(headers)),
+        inflate=inflate,
+        bounds=(limits.batch_items, limits.record_headers, limits.batch_items),
+        join=None if joined is None else joined.note,
+        has_room=None if joined is None else joined.has_room,
+    )
 
 
 class NativeTable(NamedTuple):
@@ -229,7 +327,7 @@ def _plan(
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],
 ) -> RowPlan:
-    names, limits, _, splitters = context
+    names, limits, splitters = context.names, context.limits, context.splitters
 
     def cells(chosen: Sequence[str], exchange: Exchange) -> list[Any]:
         return [cell(column, exchange) for column in columns if column.name in chosen]

@@ -106,6 +106,25 @@ impl Row {
         Ok(Some((number, size)))
     }
 
+    /// How many fields contain record data.
+    pub fn record_fields(&self, decoded: &Decoded<'_>) -> usize {
+        let mut number = 0;
+        let both = [
+            (&self.request_records, &decoded.request),
+            (&self.response_records, &decoded.response),
+        ];
+        for (paths, body) in both {
+            for path in paths {
+                let counted = each(body, path, &mut |value| {
+                    number += usize::from(matches!(value, Value::Records(_)));
+                    Ok(())
+                });
+                debug_assert!(counted.is_ok());
+            }
+        }
+        number
+    }
+
     /// Whether a replica sent this Fetch.
     pub fn is_replication(&self, decoded: &Decoded<'_>) -> bool {
         let (state, id) = self.replica;

@@ -46,14 +46,14 @@ pub struct RecordBatches {
 }
 
 /// The same of one message.
-struct FoundPartition<'b, 'a> {
-    topic: Cow<'b, str>,
-    topic_id: Option<&'b str>,
-    partition: i64,
+pub struct FoundPartition<'b, 'a> {
+    pub topic: Cow<'b, str>,
+    pub topic_id: Option<&'b str>,
+    pub partition: i64,
     group: Option<&'a str>,
-    body: &'b Value<'a>,
-    error: Option<i64>,
-    records: Option<&'a [u8]>,
+    pub body: &'b Value<'a>,
+    pub error: Option<i64>,
+    pub records: Option<&'a [u8]>,
 }
 
 impl<'b, 'a> Touched<'b, 'a> {
@@ -156,6 +156,17 @@ impl<'b, 'a> FoundPartition<'b, 'a> {
 }
 
 impl PartitionPlan {
+    /// The partitions of a message in wire order.
+    pub fn found<'b, 'a>(
+        &self,
+        body: &'b Value<'a>,
+        names: &dyn TopicNames,
+    ) -> Result<Vec<FoundPartition<'b, 'a>>, Odd> {
+        let mut found = Vec::new();
+        self.gather(body, names, None, None, None, &mut found)?;
+        Ok(found)
+    }
+
     fn gather<'b, 'a>(
         &self,
         body: &'b Value<'a>,

@@ -19,6 +19,7 @@ pub struct Record {
 }
 
 /// Limits of what is read of a batch. More is odd.
+#[derive(Clone, Copy)]
 pub struct Bounds {
     pub records: usize,
     /// Headers of one record.

@@ -273,6 +273,8 @@ pub struct Decoded<'a> {
     pub has_unknown: bool,
     /// Whether bytes follow a body.
     pub is_followed: bool,
+    /// The memory of both bodies, as the budget counts it.
+    pub costs: [i64; 2],
 }
 
 impl Decoded<'_> {
@@ -323,6 +325,7 @@ impl Bodies {
                 charges_text: false,
             };
             let fields = decoding.structure(shape)?;
+            let cost = budget - decoding.budget;
             budget = decoding.budget;
             if decoding.reader.left() > 0 {
                 if !self.may_be_followed {
@@ -332,12 +335,12 @@ impl Bodies {
             }
             errors.append(&mut tree.errors.take());
             has_unknown |= tree.has_unknown.get();
-            Ok(Value::Struct(fields))
+            Ok((Value::Struct(fields), cost))
         };
-        let request = decode(&self.request, request)?;
-        let response = match response {
+        let (request, request_cost) = decode(&self.request, request)?;
+        let (response, response_cost) = match response {
             Some(data) => decode(&self.response, data)?,
-            None => Value::Struct(Vec::new()),
+            None => (Value::Struct(Vec::new()), 0),
         };
         Ok(Decoded {
             request,
@@ -345,6 +348,7 @@ impl Bodies {
             errors,
             has_unknown,
             is_followed,
+            costs: [request_cost, response_cost],
         })
     }
 

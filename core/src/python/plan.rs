@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::exchanges::content::Row;
+use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::PyColumns;
 use crate::python::handle::Object;
@@ -20,6 +21,7 @@ use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
+use crate::sinks::records::{HeaderField, RecordContent, RecordPlan, RecordWriter};
 use crate::sinks::rows::{RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
@@ -38,6 +40,7 @@ pub struct Plan {
 pub struct Receivers {
     connection: Option<Object>,
     alive: Option<Object>,
+    carried: Option<Object>,
     tally: Option<Object>,
     memory: Option<Object>,
 }
@@ -115,6 +118,17 @@ impl Receivers {
                 let arguments = (each.info, each.group, each.member, each.last_ns);
                 give_to(py, &self.alive, arguments)
             }
+            Handed::Carried(each) => {
+                let arguments = (
+                    (each.info, each.number, each.exchanges),
+                    each.text,
+                    (each.completed_ns, each.time_ns, each.bytes),
+                    each.topic_ids,
+                    each.produced,
+                    each.fetched,
+                );
+                give_to(py, &self.carried, arguments)
+            }
             Handed::Memory((info, memory)) => give_to(py, &self.memory, (info, MemoryState::of(memory))),
             Handed::Tally(tally) => {
                 let counted = (tally.common, tally.times, tally.latencies);
@@ -173,6 +187,7 @@ impl<'py> FromPyObject<'_, 'py> for Plan {
         let mut receivers = Receivers::default();
         let sink: Box<dyn Sink> = match kind.to_cow()?.as_ref() {
             "LinePlan" => Box::new(Lines::new(line_plan(&output)?)),
+            "RecordPlan" => Box::new(RecordWriter::new(record_plan(&output, &mut receivers)?)),
             "RowPlan" => Box::new(Rows::new(row_plan(&output, &mut receivers)?)),
             "TallyPlan" => Box::new(Tallies::new(tally_plan(&output, &mut receivers)?)),
             kind => return Err(PyTypeError::new_err(format!("no sink for a {kind}"))),
@@ -310,6 +325,52 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
         }),
         memory: memory.map(|memory| memory_plan(&memory, receivers)).transpose()?,
+    })
+}
+
+fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RecordPlan> {
+    let columns: Vec<(String, (String, usize))> = get(plan, "columns")?;
+    let columns = columns.into_iter().map(|(before, (name, which))| {
+        let content = RecordContent::named(&name, which).ok_or_else(|| PyValueError::new_err(name))?;
+        Ok::<_, PyErr>((before, content))
+    });
+    let (records, headers, all_headers) = get(plan, "bounds")?;
+    let (capture, is_plain): (Function, Function) = (get(plan, "capture")?, get(plan, "is_plain")?);
+    let (optional, inflate): (Function, Function) = (get(plan, "optional")?, get(plan, "inflate")?);
+    receivers.carried = get(plan, "join")?;
+    let has_room: Option<Function> = get(plan, "has_room")?;
+    Ok(RecordPlan {
+        common: common_plan(plan, row_api)?,
+        columns: columns.collect::<PyResult<_>>()?,
+        end: get(plan, "end")?,
+        encodings: get(plan, "encodings")?,
+        no_optional: get(plan, "no_optional")?,
+        capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
+        is_plain: Box::new(move |topic| Python::attach(|py| is_plain.call(py, (topic,)))),
+        optional: Box::new(move |key, value, headers: &[HeaderField<'_>]| {
+            Python::attach(|py| {
+                let bytes = |data: Option<&[u8]>| data.map(|data| PyBytes::new(py, data));
+                let headers: Vec<_> = headers
+                    .iter()
+                    .map(|(name, value)| (*name, bytes(*value)))
+                    .collect();
+                optional.call(py, (bytes(key), bytes(value), headers))
+            })
+        }),
+        inflate: Box::new(move |number, is_first, codec, data| {
+            Python::attach(|py| {
+                let arguments = (number, is_first, codec, PyBytes::new(py, data));
+                inflate.call::<Vec<u8>>(py, arguments)
+            })
+        }),
+        bounds: Bounds {
+            records,
+            headers,
+            all_headers,
+        },
+        has_room: has_room.map(|has_room| {
+            Box::new(move || Python::attach(|py| has_room.call(py, ()))) as Box<dyn Fn() -> _ + Send + Sync>
+        }),
     })
 }
 

@@ -10,9 +10,50 @@ use crate::sinks::table_rows::AliveMember;
 pub enum Handed {
     Connection(Counted),
     Alive(AliveMember),
+    Carried(Box<CarriedBatches>),
     Tally(Box<Tally>),
     /// What the exchanges of a connection share, and what it remembers of them.
     Memory((Handle, ConnectionMemory)),
+}
+
+/// The batches in an exchange, which Python joins with those in others, and where its text is.
+pub struct CarriedBatches {
+    pub info: Handle,
+    pub number: u64,
+    /// How many exchanges it stands for: several, if they have no records.
+    pub exchanges: usize,
+    /// Where its text is.
+    pub text: (usize, usize),
+    pub completed_ns: i64,
+    /// When the record was seen.
+    pub time_ns: i64,
+    /// Of its frames and bodies.
+    pub bytes: i64,
+    /// IDs of topics, with their names.
+    pub topic_ids: Vec<(String, String)>,
+    pub produced: Vec<Origin>,
+    pub fetched: Vec<FetchedBatch>,
+}
+
+/// A fetched batch: its producer ID, epoch and base sequence, and where its text is.
+pub type FetchedBatch = (Origin, (i64, i16, i32), (usize, usize));
+
+/// Topic or its ID, partition, base offset, base timestamp in milliseconds.
+pub type Origin = (String, i64, i64, i64);
+
+impl CarriedBatches {
+    /// Whether it has neither batches nor text.
+    pub fn is_empty(&self) -> bool {
+        let (start, end) = self.text;
+        self.produced.is_empty() && self.fetched.is_empty() && start == end
+    }
+
+    /// Adds an exchange that has none either.
+    pub fn add(&mut self, other: CarriedBatches) {
+        self.exchanges += other.exchanges;
+        self.bytes += other.bytes;
+        self.completed_ns = self.completed_ns.max(other.completed_ns);
+    }
 }
 
 /// A group as Python takes it, see kdissect/stats/usual.py: what the exchanges have in common; their counts; and those

@@ -13,6 +13,7 @@ pub mod lines;
 pub mod page;
 pub mod quantiles;
 pub mod record_lines;
+pub mod records;
 pub mod rows;
 pub mod samples;
 pub mod sink;

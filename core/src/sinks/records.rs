@@ -1,0 +1,650 @@
+//! Exchanges -> the records in them as JSON lines, as `RecordLines` in kdissect/tables/lines.py writes them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::exchanges::content::Row;
+use crate::exchanges::touched::FoundPartition;
+use crate::kafka::records::{self, Bounds, Record};
+use crate::kafka::tree::{batches, field, Batch, Decoded, Value, NO_ID};
+use crate::sinks::cells::{Cell, Content, RowFacts};
+use crate::sinks::decimal::put;
+use crate::sinks::facts::{Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis};
+use crate::sinks::handed::{CarriedBatches, Handed};
+use crate::sinks::record_lines::{json, json_text};
+use crate::sinks::sink::Sink;
+use crate::Odd;
+
+/// Text of one exchange. Python holds one batch of a larger one at a time.
+const MAX_TEXT: usize = 1024 * 1024;
+/// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
+const TOPIC_BYTES: usize = 249;
+/// Topics of which it is known whether they are Kafka's own.
+const MAX_TOPICS: usize = 1000;
+/// Of times.
+const DIGITS: u32 = 6;
+const MS_NS: i64 = 1_000_000;
+const NO_TIMESTAMP: i64 = -1;
+
+/// A batch from its base offset on.
+const ENTRY_BYTES: usize = 18;
+const OVERHEAD: usize = 12;
+const HEADER_BYTES: usize = 61;
+const MAGIC_AT: usize = 16;
+const CRC_FROM: usize = 21;
+const CODEC: i16 = 0x07;
+const LOG_APPEND_TIME: i16 = 0x08;
+
+/// The content of a column; most have its name.
+#[derive(Clone, Copy, PartialEq)]
+pub enum RecordContent {
+    Exchange(Content),
+    Time,
+    RequestTime,
+    Topic,
+    TopicId,
+    Partition,
+    TimestampType,
+    Compression,
+    BaseOffset,
+    ProducerId,
+    ProducerEpoch,
+    BaseSequence,
+    LeaderEpoch,
+    Transactional,
+    Aborted,
+    // From here on, the records of a batch differ.
+    Offset,
+    BeforeFetchOffset,
+    Timestamp,
+    /// With its encoding.
+    Key,
+    Value,
+    /// All columns from headers and schemas.
+    Optional,
+}
+
+impl RecordContent {
+    /// `which`: if there are several. None: there is no such content.
+    pub fn named(name: &str, which: usize) -> Option<Self> {
+        Some(match name {
+            "record_time" => RecordContent::Time,
+            "request_time" => RecordContent::RequestTime,
+            "topic" => RecordContent::Topic,
+            "topic_id" => RecordContent::TopicId,
+            "partition" => RecordContent::Partition,
+            "timestamp_type" => RecordContent::TimestampType,
+            "compression" => RecordContent::Compression,
+            "base_offset" => RecordContent::BaseOffset,
+            "producer_id" => RecordContent::ProducerId,
+            "producer_epoch" => RecordContent::ProducerEpoch,
+            "base_sequence" => RecordContent::BaseSequence,
+            "leader_epoch" => RecordContent::LeaderEpoch,
+            "transactional" => RecordContent::Transactional,
+            "aborted" => RecordContent::Aborted,
+            "offset" => RecordContent::Offset,
+            "before_fetch_offset" => RecordContent::BeforeFetchOffset,
+            "timestamp" => RecordContent::Timestamp,
+            "key" => RecordContent::Key,
+            "value" => RecordContent::Value,
+            "optional" => RecordContent::Optional,
+            _ => RecordContent::Exchange(Content::named(name, which)?),
+        })
+    }
+
+    fn is_per_record(self) -> bool {
+        matches!(
+            self,
+            RecordContent::Offset
+                | RecordContent::BeforeFetchOffset
+                | RecordContent::Timestamp
+                | RecordContent::Key
+                | RecordContent::Value
+                | RecordContent::Optional
+        )
+    }
+}
+
+/// Name and value of a header.
+pub type HeaderField<'a> = (&'a str, Option<&'a [u8]>);
+
+/// `RecordPlan` of kdissect/sinks/plan.py. The functions ask Python.
+#[allow(clippy::type_complexity)] // of functions
+pub struct RecordPlan {
+    pub common: CommonPlan<Arc<Row>>,
+    /// The text before each column, and its content.
+    pub columns: Vec<(String, RecordContent)>,
+    /// The text after a record.
+    pub end: String,
+    /// The texts before the encodings of key and value.
+    pub encodings: [String; 2],
+    /// The columns from headers and schemas of a record without any.
+    pub no_optional: String,
+    /// The name of the capture of an interface.
+    pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
+    /// Whether the records of a topic are as clients wrote them.
+    pub is_plain: Box<dyn Fn(&str) -> Result<bool, Odd> + Send + Sync>,
+    /// Those columns, of key, value and headers.
+    pub optional:
+        Box<dyn Fn(Option<&[u8]>, Option<&[u8]>, &[HeaderField<'_>]) -> Result<String, Odd> + Send + Sync>,
+    /// Decompresses a batch, given the number of the exchange, whether it is the first one there, and the codec.
+    pub inflate: Box<dyn Fn(u64, bool, i16, &[u8]) -> Result<Vec<u8>, Odd> + Send + Sync>,
+    pub bounds: Bounds,
+    /// Whether Python joins the batches that were produced and fetched; if so, whether there is room for more text.
+    pub has_room: Option<Box<dyn Fn() -> Result<bool, Odd> + Send + Sync>>,
+}
+
+/// Writes records.
+pub struct RecordWriter {
+    writer: Writer,
+    apis: KnownApis<Arc<Row>>,
+    capture: Option<(Handle, String)>,
+    carried: Vec<CarriedBatches>,
+    /// Whether Python has no room for more text.
+    is_full: bool,
+}
+
+struct Writer {
+    plan: RecordPlan,
+    are_plain: HashMap<String, bool>,
+    clock: Clock,
+    /// For timestamps of records.
+    record_clock: Clock,
+    template: SharedText,
+}
+
+/// The text that all records of a batch share, and where in it they differ.
+#[derive(Default)]
+struct SharedText {
+    text: Vec<u8>,
+    places: Vec<(usize, RecordContent)>,
+}
+
+/// Record data, and what both messages say of it.
+struct PartitionRecords<'b> {
+    topic: &'b str,
+    topic_id: Option<&'b str>,
+    partition: i64,
+    data: &'b [u8],
+    is_fetched: bool,
+    /// Of a Produce: that the broker gave.
+    base_offset: Option<i64>,
+    append_ms: Option<i64>,
+    /// Of a Fetch: that it requested.
+    fetch_offset: Option<i64>,
+    /// Whether it says which transactions were aborted: none.
+    has_aborted: bool,
+}
+
+impl<'b> PartitionRecords<'b> {
+    /// In wire order.
+    fn of(
+        row: &Row,
+        decoded: &'b Decoded<'_>,
+        found: &'b [Vec<FoundPartition<'b, '_>>; 2],
+    ) -> Result<Vec<Self>, Odd> {
+        let [requested, responded] = found;
+        let names = &row.counted;
+        let is_fetched = row.is_fetch;
+        let (with_records, others) = if is_fetched {
+            (responded, requested)
+        } else {
+            (requested, responded)
+        };
+        let others: HashMap<_, _> = others
+            .iter()
+            .map(|each| ((&*each.topic, each.partition), each))
+            .collect();
+        let mut all = Vec::new();
+        for each in with_records {
+            let Some(data) = each.records else { continue };
+            let other = others.get(&(&*each.topic, each.partition));
+            let number = |name| other.map_or(Ok(None), |other| field(Some(other.body), name));
+            let known = |name| Ok::<_, Odd>(number(name)?.filter(|number| *number >= 0));
+            if each.topic.is_empty() || each.topic.len() > TOPIC_BYTES {
+                return Err(Odd);
+            }
+            if !is_fetched && other.is_some_and(|other| other.error.unwrap_or(0) != 0) {
+                return Err(Odd);
+            }
+            if each.topic_id.is_some_and(|id| id.as_bytes() == NO_ID) {
+                return Err(Odd);
+            }
+            let has_aborted = match each.body.get(names.aborted_transactions) {
+                None | Some(Value::Null) => false,
+                Some(Value::List(aborted)) if aborted.is_empty() => true,
+                _ => return Err(Odd),
+            };
+            all.push(PartitionRecords {
+                topic: &each.topic,
+                topic_id: each.topic_id,
+                partition: each.partition,
+                data,
+                is_fetched,
+                base_offset: if is_fetched {
+                    None
+                } else {
+                    known(names.base_offset)?
+                },
+                append_ms: if is_fetched {
+                    None
+                } else {
+                    known(names.log_append_time_ms)?
+                },
+                fetch_offset: if is_fetched {
+                    number(names.fetch_offset)?
+                } else {
+                    None
+                },
+                has_aborted,
+            });
+        }
+        match all.len() == row.record_fields(decoded) {
+            true => Ok(all),
+            false => Err(Odd), // some belong to no partition
+        }
+    }
+}
+
+/// A batch whose bytes are complete, and its records.
+struct OpenBatch<'a> {
+    header: Batch,
+    base_offset: i64,
+    records: Vec<Record>,
+    data: std::borrow::Cow<'a, [u8]>,
+}
+
+/// The bytes of the first batch. None if it is not complete.
+fn first_batch(data: &[u8]) -> Result<Option<&[u8]>, Odd> {
+    if data.len() < ENTRY_BYTES {
+        return Ok(None);
+    }
+    if data.get(MAGIC_AT) != Some(&2) {
+        return Err(Odd);
+    }
+    if data.len() < HEADER_BYTES {
+        return Ok(None);
+    }
+    let size: [u8; 4] = data.get(8..OVERHEAD).ok_or(Odd)?.try_into().map_err(|_| Odd)?;
+    let size = usize::try_from(i32::from_be_bytes(size)).map_err(|_| Odd)?;
+    if size < HEADER_BYTES - OVERHEAD {
+        return Err(Odd);
+    }
+    Ok(data.get(..OVERHEAD + size))
+}
+
+impl RecordWriter {
+    pub fn new(plan: RecordPlan) -> Self {
+        RecordWriter {
+            writer: Writer {
+                plan,
+                are_plain: HashMap::new(),
+                clock: Clock::default(),
+                record_clock: Clock::default(),
+                template: SharedText::default(),
+            },
+            apis: KnownApis::default(),
+            capture: None,
+            carried: Vec::new(),
+            is_full: false,
+        }
+    }
+}
+
+impl Writer {
+    fn is_plain(&mut self, topic: &str) -> Result<bool, Odd> {
+        if let Some(is_plain) = self.are_plain.get(topic) {
+            return Ok(*is_plain);
+        }
+        let is_plain = (self.plan.is_plain)(topic)?;
+        if self.are_plain.len() >= MAX_TOPICS {
+            self.are_plain.clear();
+        }
+        self.are_plain.insert(topic.to_owned(), is_plain);
+        Ok(is_plain)
+    }
+
+    /// Reads a batch, as `_decode_batch` in kdissect/kafka/batches.py. `base_offset`: of its first record, if the
+    /// broker gave one. `is_first`: whether none of the exchange was decompressed yet.
+    fn open<'a>(
+        &self,
+        whole: &'a [u8],
+        base_offset: Option<i64>,
+        number: u64,
+        is_first: &mut bool,
+    ) -> Result<OpenBatch<'a>, Odd> {
+        let header = batches(whole).next().ok_or(Odd)??;
+        if header.is_control() || crc32c::crc32c(whole.get(CRC_FROM..).ok_or(Odd)?) != header.crc {
+            return Err(Odd);
+        }
+        let base_offset = base_offset.unwrap_or(header.base_offset);
+        let (codec, content) = (header.attributes & CODEC, whole.get(HEADER_BYTES..).ok_or(Odd)?);
+        let (data, place) = if codec == 0 || content.is_empty() {
+            (whole.into(), HEADER_BYTES..whole.len())
+        } else {
+            let inflated = (self.plan.inflate)(number, std::mem::take(is_first), codec, content)?;
+            let end = inflated.len();
+            (inflated.into(), 0..end)
+        };
+        let bounds = self.plan.bounds;
+        let data: std::borrow::Cow<'a, [u8]> = data;
+        let records = records::read(&data, place, base_offset, header.base_timestamp, bounds)?;
+        let are_ascending = records.windows(2).all(|pair| match pair {
+            [first, second] => first.offset <= second.offset,
+            _ => true,
+        });
+        if usize::try_from(header.records) != Ok(records.len()) || !are_ascending {
+            return Err(Odd);
+        }
+        Ok(OpenBatch {
+            header,
+            base_offset,
+            records,
+            data,
+        })
+    }
+
+    /// Writes the records of a partition. Returns the place of each batch in the text.
+    fn write(
+        &mut self,
+        found: &RowFacts<'_>,
+        each: &PartitionRecords<'_>,
+        is_first: &mut bool,
+        carried: &mut CarriedBatches,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        if !self.is_plain(each.topic)? {
+            return Err(Odd);
+        }
+        let (mut data, mut base_offset) = (each.data, each.base_offset);
+        let topic = each.topic_id.unwrap_or(each.topic);
+        let mut is_produced = each.base_offset.is_some();
+        while let Some(whole) = first_batch(data)? {
+            let batch = self.open(whole, base_offset, found.exchange.number, is_first)?;
+            data = data.get(whole.len()..).ok_or(Odd)?;
+            let start = out.len();
+            self.batch(found, each, &batch, out)?;
+            if out.len() - carried.text.0 > MAX_TEXT {
+                return Err(Odd);
+            }
+            let header = &batch.header;
+            let origin = (
+                topic.to_owned(),
+                each.partition,
+                batch.base_offset,
+                header.base_timestamp,
+            );
+            if each.is_fetched {
+                let numbers = (header.producer_id, header.producer_epoch, header.base_sequence);
+                carried.fetched.push((origin, numbers, (start, out.len())));
+            } else if std::mem::take(&mut is_produced) {
+                carried.produced.push(origin);
+            }
+            if base_offset.is_some() {
+                let last = batch.base_offset.checked_add(header.last_offset_delta.into());
+                base_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
+            }
+        }
+        if let Some(id) = each.topic_id {
+            carried.topic_ids.push((id.to_owned(), each.topic.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn batch(
+        &mut self,
+        found: &RowFacts<'_>,
+        each: &PartitionRecords<'_>,
+        batch: &OpenBatch<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        self.share(found, each, batch)?;
+        let common = &self.plan.common;
+        let [of_key, of_value] = &self.plan.encodings;
+        let (text, data) = (&self.template.text, &batch.data[..]);
+        let offsets_known = each.is_fetched || each.base_offset.is_some();
+        let append_ms = match batch.header.attributes & LOG_APPEND_TIME {
+            0 => each.append_ms,
+            _ => each.append_ms.or(Some(batch.header.max_timestamp)),
+        };
+        let mut time = String::new();
+        let bytes = |span: &Option<Range<usize>>| match span {
+            Some(place) => data.get(place.clone()).ok_or(Odd).map(Some),
+            None => Ok(None),
+        };
+        for record in &batch.records {
+            let (key, value) = (bytes(&record.key)?, bytes(&record.value)?);
+            let mut from = 0;
+            for (place, content) in &self.template.places {
+                out.extend_from_slice(text.get(from..*place).ok_or(Odd)?);
+                from = *place;
+                match content {
+                    RecordContent::Offset if offsets_known => put(out, record.offset),
+                    RecordContent::BeforeFetchOffset => match each.fetch_offset {
+                        Some(from) if record.offset < from => out.extend_from_slice(b"true"),
+                        Some(_) => out.extend_from_slice(b"false"),
+                        None => out.extend_from_slice(b"null"),
+                    },
+                    RecordContent::Timestamp => match append_ms.unwrap_or(record.timestamp_ms) {
+                        NO_TIMESTAMP => out.extend_from_slice(b"null"),
+                        ms => {
+                            time.clear();
+                            let ns = ms.checked_mul(MS_NS).ok_or(Odd)?;
+                            self.record_clock.write(common, ns, DIGITS, &mut time)?;
+                            json_text(time.as_bytes(), out);
+                        }
+                    },
+                    RecordContent::Key => json(key, of_key.as_bytes(), out),
+                    RecordContent::Value => json(value, of_value.as_bytes(), out),
+                    RecordContent::Optional => {
+                        let begins_with_zero =
+                            |payload: Option<&[u8]>| payload.is_some_and(|data| data.first() == Some(&0));
+                        if record.headers.is_empty() && !begins_with_zero(key) && !begins_with_zero(value) {
+                            out.extend_from_slice(self.plan.no_optional.as_bytes());
+                            continue;
+                        }
+                        let headers = record.headers.iter().map(|(name, value)| {
+                            let name = std::str::from_utf8(data.get(name.clone()).ok_or(Odd)?);
+                            Ok::<_, Odd>((name.map_err(|_| Odd)?, bytes(value)?))
+                        });
+                        let headers = headers.collect::<Result<Vec<_>, _>>()?;
+                        out.extend_from_slice((self.plan.optional)(key, value, &headers)?.as_bytes());
+                    }
+                    _ => out.extend_from_slice(b"null"),
+                }
+            }
+            out.extend_from_slice(text.get(from..).ok_or(Odd)?);
+        }
+        Ok(())
+    }
+
+    /// Writes what the records of a batch share.
+    fn share(
+        &mut self,
+        found: &RowFacts<'_>,
+        each: &PartitionRecords<'_>,
+        batch: &OpenBatch<'_>,
+    ) -> Result<(), Odd> {
+        let SharedText { text, places } = &mut self.template;
+        text.clear();
+        places.clear();
+        let header = &batch.header;
+        let (request, response) = (found.exchange.request, found.exchange.response);
+        let mut time = String::new();
+        for (before, content) in &self.plan.columns {
+            text.extend_from_slice(before.as_bytes());
+            let mut cell = Cell::Json(&mut *text);
+            match content {
+                RecordContent::Exchange(content) => found.write(*content, &mut cell)?,
+                RecordContent::Time | RecordContent::RequestTime => {
+                    let is_response = *content == RecordContent::Time && each.is_fetched;
+                    let end_ns = if is_response {
+                        response.end_ns
+                    } else {
+                        request.end_ns
+                    };
+                    time.clear();
+                    self.clock.write(&self.plan.common, end_ns, DIGITS, &mut time)?;
+                    cell.text(Some(&time))?;
+                }
+                RecordContent::Topic => cell.text(Some(each.topic))?,
+                RecordContent::TopicId => cell.text(each.topic_id)?,
+                RecordContent::Partition => cell.number(Some(each.partition))?,
+                RecordContent::TimestampType => {
+                    let is_append = header.attributes & LOG_APPEND_TIME != 0 || each.append_ms.is_some();
+                    cell.text(Some(if is_append { "LogAppendTime" } else { "CreateTime" }))?;
+                }
+                RecordContent::Compression => cell.text(Some(header.codec()))?,
+                RecordContent::BaseOffset => {
+                    let is_known = each.is_fetched || each.base_offset.is_some();
+                    cell.number(is_known.then_some(batch.base_offset))?;
+                }
+                RecordContent::ProducerId => cell.number(Some(header.producer_id))?,
+                RecordContent::ProducerEpoch => cell.number(Some(header.producer_epoch.into()))?,
+                RecordContent::BaseSequence => cell.number(Some(header.base_sequence.into()))?,
+                RecordContent::LeaderEpoch => cell.number(Some(header.leader_epoch.into()))?,
+                RecordContent::Transactional => put_bool(header.is_transactional(), text),
+                RecordContent::Aborted if each.has_aborted => put_bool(false, text),
+                RecordContent::Aborted => cell.null()?,
+                content => {
+                    debug_assert!(content.is_per_record());
+                    places.push((text.len(), *content));
+                }
+            }
+        }
+        text.extend_from_slice(self.plan.end.as_bytes());
+        Ok(())
+    }
+}
+
+fn put_bool(value: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
+}
+
+impl Sink for RecordWriter {
+    fn feed(
+        &mut self,
+        exchange: &Answered<'_>,
+        shared: &[Option<Constant>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let writer = &mut self.writer;
+        let (row, tags, of_api) = self.apis.get(&writer.plan.common, exchange.header)?;
+        let (request, response) = (exchange.request, exchange.response);
+        let decoded = row.bodies.decoded(
+            exchange.request_body()?,
+            Some(exchange.response_body(tags)?),
+            writer.plan.common.budget,
+        )?;
+        if decoded.has_unknown || decoded.is_followed {
+            return Err(Odd);
+        }
+        let start = out.len();
+        let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
+        let client_id = client_id.transpose().map_err(|_| Odd)?;
+        let [of_request, of_response] = decoded.costs;
+        // The request of a Produce is decoded when it is sent.
+        let cost = if row.is_fetch {
+            of_request + of_response
+        } else {
+            of_response
+        };
+        let held = i64::try_from(request.data.len() + response.data.len()).map_err(|_| Odd)?;
+        let mut carried = CarriedBatches {
+            info: exchange.known.info()?.clone(),
+            number: exchange.number,
+            exchanges: 1,
+            text: (start, start),
+            completed_ns: response.end_ns,
+            time_ns: if row.is_fetch {
+                response.end_ns
+            } else {
+                request.end_ns
+            },
+            bytes: held + cost,
+            topic_ids: Vec::new(),
+            produced: Vec::new(),
+            fetched: Vec::new(),
+        };
+        if row.record_fields(&decoded) > 0 {
+            let (of_request, of_response) = match &row.partitions {
+                Some((Some(of_request), Some(of_response))) if !self.is_full => (of_request, of_response),
+                _ => return Err(Odd),
+            };
+            if self
+                .capture
+                .as_ref()
+                .is_none_or(|known| !known.0.is(exchange.interface))
+            {
+                let name = (writer.plan.capture)(exchange.interface)?;
+                self.capture = Some((exchange.interface.clone(), name));
+            }
+            let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
+            let topics = &writer.plan.common.topics(response.end_ns);
+            let found = [
+                of_request.found(&decoded.request, topics)?,
+                of_response.found(&decoded.response, topics)?,
+            ];
+            let facts = RowFacts {
+                exchange,
+                shared,
+                of_api,
+                capture,
+                time: "",
+                latency_us: 0,
+                parts: [None; 5],
+                is_fetch: row.is_fetch,
+                client_id,
+                topics: Vec::new(),
+                group_id: None,
+                transactional_id: None,
+                errors: Vec::new(),
+                expected_errors: Vec::new(),
+                throttle_time_ms: None,
+                records: None,
+                bodies: [b"", b""],
+            };
+            let mut is_first = true;
+            for each in PartitionRecords::of(row, &decoded, &found)? {
+                writer.write(&facts, &each, &mut is_first, &mut carried, out)?;
+            }
+        }
+        let common = &writer.plan.common;
+        row.bodies.learn(&decoded, &common.topics(response.end_ns))?;
+        // From here on nothing may be odd.
+        if !exchange.is_selected {
+            out.truncate(start);
+            for (.., place) in &mut carried.fetched {
+                *place = (start, start);
+            }
+        }
+        carried.text.1 = out.len();
+        if writer.plan.has_room.is_some() {
+            match self.carried.last_mut() {
+                Some(last) if last.is_empty() && carried.is_empty() => last.add(carried),
+                _ => self.carried.push(carried),
+            }
+        }
+        Ok(())
+    }
+
+    fn shared(&self, known: &dyn Known) -> Result<Constants, Odd> {
+        (self.writer.plan.common.shared)(known)
+    }
+
+    fn has_parts(&self) -> bool {
+        false
+    }
+
+    fn flush(&mut self, to: &mut Vec<Handed>) {
+        if self.carried.is_empty() {
+            return;
+        }
+        if let Some(has_room) = &self.writer.plan.has_room {
+            self.is_full = !has_room().unwrap_or(false);
+        }
+        let carried = self.carried.drain(..);
+        to.extend(carried.map(|each| Handed::Carried(Box::new(each))));
+    }
+}

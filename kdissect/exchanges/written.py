@@ -1,0 +1,168 @@
+"""Text of records that the native core has written -> the same, with what other exchanges say of them.
+
+The core writes an exchange without knowing when its batches were produced, or where else they are. So its
+text waits among the exchanges that wait for that (end_to_end.py), and gets the values when it is through.
+Holds at most ``_HELD_BYTES`` of text and a page of the core; with more, the core leaves exchanges with
+records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kdissect.exchanges.learned import BatchCopy, NumberedBatch, ProducedBatch
+from kdissect.exchanges.resolver import NO_REFS, Refs
+from kdissect.names import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kdissect.model import Anomaly, ConnectionInfo, Exchange
+
+Fill: TypeAlias = "Callable[[bytes, int | None, str | None], bytes]"
+"""From the text of a batch, its end-to-end latency in us, and the exchange that has a copy of it, to the text
+with these.
+"""
+
+_HELD_BYTES = 64 << 20
+
+_Origin: TypeAlias = tuple[str, int, int, int]  # a ProducedBatch: topic, partition, offset, timestamp
+
+
+class WrittenText:
+    """Text of an exchange, or of several without records: it waits as they would.
+
+    Args:
+        refs: the batches in it.
+        text: of its records.
+        fetched: the fetched batches in the text: when produced, when it failed, and where.
+        time_ns: of its records.
+        exchanges, completed_ns, size: how many it stands for, when they were complete, and bytes of their
+            frames and bodies.
+        topic_ids: names by ID.
+    """
+
+    __slots__ = (
+        "_fetched", "_text", "_time_ns", "anomalies", "completed_ns", "copies", "decoded_bytes", "exchanges",
+        "held_bytes", "produced_ns", "refs", "topic_ids",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        refs: Refs[Any, Any],
+        text: bytes,
+        fetched: list[tuple[ProducedBatch, NumberedBatch, tuple[int, int]]],
+        time_ns: int,
+        exchanges: int,
+        completed_ns: int,
+        size: int,
+        topic_ids: dict[str, str],
+    ) -> None:
+        self.refs = refs
+        self._text = text
+        self._fetched = fetched
+        self._time_ns = time_ns
+        self.exchanges = exchanges
+        self.completed_ns = completed_ns
+        self.held_bytes = size
+        self.decoded_bytes = 0
+        self.topic_ids = topic_ids
+        self.anomalies: list[Anomaly] = []
+        self.produced_ns: dict[ProducedBatch, int] | None = None
+        self.copies: dict[NumberedBatch, BatchCopy] | None = None
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def text(self, fill: Fill) -> bytes:
+        """The text, with what is known now."""
+        produced, copies, text = self.produced_ns or {}, self.copies or {}, self._text
+        if not (produced or copies):
+            return text
+        pieces: list[bytes] = []
+        end_before = 0
+        for origin, numbered, (start, end) in self._fetched:
+            sent_ns, copy = produced.get(origin), copies.get(numbered)
+            is_known = sent_ns is not None and sent_ns <= self._time_ns  # see PartitionRecords.produced_ns
+            latency_us = (self._time_ns - sent_ns) // 1000 if is_known else None  # type: ignore[operator]
+            if is_known or copy is not None:
+                other = None if copy is None else copy.exchange
+                pieces += (text[end_before:start], fill(text[start:end], latency_us, other))
+                end_before = end
+        return b"".join([*pieces, text[end_before:]])
+
+
+class WrittenTexts:
+    """Texts of the core, and the exchanges between them, on their way through ``EndToEnd``.
+
+    Args:
+        feed: its method.
+    """
+
+    def __init__(self, feed: Callable[[Exchange | WrittenText], list[Exchange | WrittenText]]) -> None:
+        self._feed = feed
+        self._noted: list[tuple[Any, ...]] = []
+        self._through: deque[Exchange | WrittenText] = deque()
+        self._held_bytes = 0
+
+    def note(self, *carried: Any) -> None:
+        """Take the batches in an exchange that the core has written; ``take`` gets the text. See
+        ``CarriedBatches`` in core/src/sinks/records.rs.
+        """
+        self._noted.append(carried)
+
+    def has_room(self) -> bool:
+        """Whether more text can wait."""
+        return self._held_bytes < _HELD_BYTES
+
+    def take(self, output: bytes) -> None:
+        """Feed the text of the exchanges that were noted."""
+        noted, self._noted = self._noted, []
+        for carried in noted:
+            written = _written(output, *carried)
+            self._held_bytes += len(written)
+            self._through += self._feed(written)
+
+    def through(self, more: Iterable[Exchange | WrittenText] = ()) -> Iterator[Exchange | WrittenText]:
+        """What is through, and more that follows it."""
+        self._through += more
+        while self._through:
+            item = self._through.popleft()
+            if isinstance(item, WrittenText):
+                self._held_bytes -= len(item)
+            yield item
+
+
+def _written(
+    output: bytes,
+    exchange: tuple[ConnectionInfo, int, int],
+    place: tuple[int, int],
+    sizes: tuple[int, int, int],
+    topic_ids: list[tuple[str, str]],
+    produced: list[_Origin],
+    fetched: list[tuple[_Origin, tuple[int, int, int], tuple[int, int]]],
+) -> WrittenText:
+    info, number, exchanges = exchange
+    start, end = place
+    completed_ns, time_ns, size = sizes
+    refs: Refs[Any, Any] = NO_REFS
+    batches = []
+    if produced:
+        refs = Refs([], [(kept(origin), time_ns) for origin in produced])
+    elif fetched:
+        keys: list[Any] = []
+        learned: list[tuple[Any, Any]] = []
+        optional = []
+        for origin, (producer_id, epoch, sequence), (first, last) in fetched:
+            topic, partition, base_offset, base_ms = origin
+            numbered = NumberedBatch(topic, partition, producer_id, epoch, sequence, base_ms, True)
+            keys.append(origin)
+            if producer_id >= 0:
+                optional.append(numbered)
+                learned.append((numbered, BatchCopy(f"{info.id}/{number}", base_offset)))
+            batches.append((origin, numbered, (first - start, last - start)))
+        refs = Refs(keys, learned, optional)
+    return WrittenText(
+        refs, output[start:end], batches, time_ns, exchanges, completed_ns, size, dict(topic_ids)
+    )

@@ -1,0 +1,192 @@
+"""The native core writes the records of exchanges in place of Python: the same lines, in the same order."""
+
+from __future__ import annotations
+
+import io
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.traffic import Template, make
+from kdissect.limits import DEFAULT, Limits
+from kdissect.options import Options
+from kdissect.pipeline import Dissection
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
+from kdissect.query.records import Records
+from kdissect.sinks.records import RecordRows
+from kdissect.sinks.sink import Demand
+from kdissect.tables.lines import RecordLines
+from tests.captures import pcap, pcapng
+from tests.core import NEEDS_CORE, without_core
+from tests.frames import FETCH, PRODUCE, request, response
+from tests.record_batches import (
+    BASE_MS,
+    CODECS,
+    CONTROL,
+    GZIP,
+    LOG_APPEND,
+    TRANSACTIONAL,
+    Item,
+    batch,
+    message_set,
+)
+from tests.sinks import Noted
+from tests.tables.test_native_rows import capture_of
+from tests.test_lending import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+pytestmark = NEEDS_CORE
+
+TALKS = BUSY if IS_DEEP else ["kafka-4-transactions", "midstream", "kafka-4-basics"]
+TOPIC_ID = "QQQQQQQQQQQQQQQQQQQQQQ"
+TRACE = (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+
+
+def written(blocks: Sequence[Any], limits: Limits, *, joins: bool) -> tuple[list[Any], int]:
+    """The lines, and what else is known at the end; how many exchanges the core wrote."""
+    out = io.BytesIO()
+    writer = RecordLines(out.write)
+    source = Records(RecordFilter(RecordCriteria()), limits)
+    demand = Demand(has_latency_parts=False)
+    sink = RecordRows(source, writer.feed_batch, writer.close, by_batch=True, native=writer, demand=demand)
+    noted = Noted(sink)
+    dissection = Dissection(blocks, Options(limits=limits, end_to_end=joins), split_latency=False)
+    for _ in dissection.into(noted):
+        pass
+    sink.close()
+    lines = out.getvalue().split(b"\n")
+    assert len(lines) - 1 == sink.rows
+    return [lines, sink.part(), dissection.counts, dissection.noticed], noted.taken
+
+
+def compare(blocks: Sequence[Any], limits: Limits = DEFAULT, *, joins: bool = True) -> tuple[list[Any], int]:
+    """The records as JSON, which are the same without the core, and how many exchanges that wrote."""
+    result, taken = written(blocks, limits, joins=joins)
+    with without_core():
+        expected, none = written(blocks, limits, joins=joins)
+    assert none == 0
+    for own, other in zip(result, expected, strict=True):
+        assert own == other
+    return [json.loads(line) for line in result[0][:-1]], taken
+
+
+def produce(data: bytes, *, topic: str = "orders", version: int = 9, **answer: Any) -> Template:
+    partition = {"index": 3, "base_offset": 70, "log_append_time_ms": -1} | answer
+    body = {"acks": -1, "topic_data": [{"name": topic, "partition_data": [{"index": 3, "records": data}]}]}
+    answers = {"responses": [{"name": topic, "partition_responses": [partition]}]}
+    return Template(request(PRODUCE, version, body), response(PRODUCE, version, answers))
+
+
+def fetch(
+    data: bytes, *, version: int = 12, topic: str = "orders", offset: int = 70, **more: Any
+) -> Template:
+    name = {"topic_id": TOPIC_ID} if version > 12 else {"topic": topic}
+    partition = {"partition_index": 3, "records": data, "aborted_transactions": None} | more
+    body = {"topics": [name | {"partitions": [{"partition": 3, "fetch_offset": offset}]}]}
+    answers = {"responses": [name | {"partitions": [partition]}]}
+    return Template(request(FETCH, version, body), response(FETCH, version, answers))
+
+
+def blocks(exchanges: Sequence[Template], directory: Path) -> Sequence[Any]:
+    return blocks_of(capture_of(exchanges, directory / "exchanges.pcap").read_bytes(), directory)
+
+
+ITEMS = (Item(b"k", b"v"), Item(None, None), Item(b"\xff", 'a"\\\n\u2028ж'.encode(), (), BASE_MS + 1234))
+HEADERS = Item(b"h", b"\0\0\0\0\7avro", (TRACE, (b"empty", None)))
+NUMBERED: dict[str, Any] = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
+
+USUAL = {
+    "plain": produce(batch(ITEMS)),
+    "headers": fetch(batch([HEADERS, *ITEMS], base_offset=70)),
+    "none": fetch(b""),
+    **{name: fetch(batch(ITEMS * 9, codec=codec, base_offset=70)) for name, codec in CODECS.items()},
+    "several batches": fetch(batch(ITEMS, base_offset=67) + batch(ITEMS, codec=GZIP, base_offset=70)),
+    "several batches produced": produce(batch(ITEMS) + batch(ITEMS)),
+    "without offset": produce(batch(ITEMS), base_offset=-1),
+    "append time": produce(batch(ITEMS), log_append_time_ms=BASE_MS + 9),
+    "append time fetched": fetch(batch(ITEMS, flags=LOG_APPEND, base_offset=70)),
+    "no timestamp": fetch(batch([Item(timestamp_ms=-1)] * 3, base_ms=-1, base_offset=70)),
+    "transactional": fetch(batch(ITEMS, flags=TRANSACTIONAL, base_offset=70), aborted_transactions=[]),
+    "cut at the end": fetch(batch(ITEMS, base_offset=70) + batch(ITEMS, base_offset=73)[:-1]),
+    "null": fetch(None),  # type: ignore[arg-type]
+    "old version": produce(batch(ITEMS), version=3),
+}
+ODD = {
+    "control": fetch(batch([Item(b"\0\0\0\1", b"\0\0\0\0\0\1")], flags=CONTROL | TRANSACTIONAL)),
+    "checksum": fetch(batch(ITEMS, crc=1)),
+    "count": fetch(batch(ITEMS, count=9)),
+    "damaged": fetch(batch(ITEMS, codec=GZIP, compress=lambda data: data)),
+    "codec": fetch(batch(ITEMS, codec=7, compress=bytes)),
+    "offsets descend": fetch(batch([Item(offset=4), Item(offset=2)], base_offset=66, last_offset_delta=4)),
+    "message set": fetch(message_set(1, ITEMS)),
+    "aborted": fetch(batch(ITEMS), aborted_transactions=[{"producer_id": 7, "first_offset": 0}]),
+    "error": produce(batch(ITEMS, **NUMBERED), error_code=6),
+    "Kafka's own": fetch(batch(ITEMS), topic="__consumer_offsets"),
+    "a long name": fetch(batch(ITEMS), topic="x" * 250),
+    "unknown ID": fetch(batch(ITEMS), version=13),
+}
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_usual_exchanges_are_written(name: str, tmp_path: Path) -> None:
+    for joins in (False, True):
+        _, taken = compare(blocks([USUAL[name]], tmp_path), joins=joins)
+        assert taken == 3
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_exchanges_are_left(name: str, tmp_path: Path) -> None:
+    _, taken = compare(blocks([ODD[name], USUAL["plain"]], tmp_path))
+    assert taken <= 3
+
+
+def test_fetched_batches_are_joined(tmp_path: Path) -> None:
+    first, second = batch(ITEMS, base_offset=70, **NUMBERED), batch(ITEMS, base_offset=73)
+    talk = [produce(first), fetch(first + second), produce(second, base_offset=73), ODD["control"]]
+    records, taken = compare(blocks(talk, tmp_path))
+    assert taken == 5
+    fetched = [record["e2e_latency_us"] for record in records if record["api"] == "Fetch"]
+    assert None not in fetched[:3]
+    assert fetched[3:6] == [None] * 3
+
+
+def test_copies_of_batches_that_failed(tmp_path: Path) -> None:
+    data = batch(ITEMS, base_offset=70, **NUMBERED)
+    records, _ = compare(blocks([produce(data, error_code=7), fetch(data), USUAL["plain"]], tmp_path))
+    assert [record["also_in"] is None for record in records] == [False] * 6 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"naming_rows": 3}, {"naming_bytes": 5000}, {"produce_window_ns": 100_000}], ids=str
+)
+def test_random_talks(limits: dict[str, int], tmp_path: Path) -> None:
+    random, taken = Random(f"{limits}"), 0
+    for _ in range(SEEDS):
+        talk = random.choices([*USUAL.values(), *ODD.values()], k=60)
+        packets = timed(capture_of(talk, tmp_path / "talk.pcap"))
+        if random.random() < 0.5:
+            packets = damaged(packets, random)
+        taken += compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), Limits(**limits))[1]
+    assert taken
+
+
+def test_samples_in_turn(tmp_path: Path) -> None:
+    for seed in range(SEEDS):
+        random = Random(f"records {seed}")
+        packets = mixed(TALKS, random)
+        if seed:
+            packets = damaged(packets, random)
+        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
+
+
+def test_chatty_clients(tmp_path: Path) -> None:
+    contents = make("chatty", tmp_path / "chatty", 200_000, connections=5)
+    packets = timed(tmp_path / "chatty")
+    records, taken = compare(blocks_of(pcap(packets), tmp_path), Limits(naming_rows=100))
+    assert len(records) == contents.records
+    assert taken == contents.exchanges
