@@ -15,8 +15,6 @@ from tests.frames import METADATA, request, response
 from tests.segments import START_NS, Talk
 
 if TYPE_CHECKING:
-    import pytest
-
     from kdissect.stats.document import Summary
 
 BROKER = ("10.0.0.2", 9092)
