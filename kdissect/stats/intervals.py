@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from kdissect.kafka.codes import UNNAMED_ERROR
 from kdissect.stats import rows
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import IntervalRow
-from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed, total
 from kdissect.stats.survey import KAFKA
+from kdissect.stats.tallies import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 SECOND_NS = 1_000_000_000
 SHORTEST_NS = SECOND_NS // 8
@@ -53,31 +53,29 @@ class IntervalLoad(Load):
     opened: int = total()
     ended: Counter[str] = total(Counter)
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        Load.add(self, facts)
-        exchange = facts.exchange
+    def add(self, tally: Tally) -> None:
+        """Count a tally."""
+        Load.add(self, tally)
+        if tally.exchange is None:
+            self.apis[tally.api] += tally.exchanges
+            self.api_bytes[tally.api] += tally.request_bytes + tally.response_bytes
+            self.queued_us += tally.queued_us.total
+            self.transfer_us += tally.transfer_us
+            return
+        exchange = tally.exchange
         api = exchange.api or _UNKNOWN
         self.apis[api] += 1
-        self.api_bytes[api] += facts.request_bytes + facts.response_bytes
-        for name in facts.serious:
+        self.api_bytes[api] += tally.request_bytes + tally.response_bytes
+        for name in tally.serious:
             self.error_names[_UNKNOWN if name.startswith(UNNAMED_ERROR) else name] += 1
         for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
-        if (parts := facts.parts) is not None:
+        if (parts := tally.parts) is not None:
             self.queued_us += parts.queued_us or 0
             self.throttled_us += parts.throttled_us or 0
             self.network_us += parts.network_us or 0
         if (total_us := exchange.total_us) is not None:
-            self.transfer_us += total_us - (facts.latency_us or 0)
-
-    def add_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted."""
-        Load.add_usual(self, usual)
-        self.apis[usual.api] += usual.exchanges
-        self.api_bytes[usual.api] += sum(usual.bytes)
-        self.queued_us += usual.queued_us.total
-        self.transfer_us += usual.transfer_us
+            self.transfer_us += total_us - (tally.latency_us or 0)
 
 
 @summed
@@ -97,24 +95,18 @@ class Intervals(Summed):
     _max_rows: int = own()
     _loads: Bounded[tuple[int, str | None], IntervalLoad] = merged()
 
+    takes = EACH
+
     def __init__(self, limits: Limits, length_ns: int, by: frozenset[str], max_rows: int = 0) -> None:
         self.length_ns, self._by, self._max_rows = length_ns, by, max_rows
         self._loads = Bounded(limits.summary_intervals, IntervalLoad)
 
-    def feed(self, facts: Facts) -> None:
-        """Count an exchange in the interval of its time."""
-        time_ns = facts.exchange.time_ns
-        self._at(time_ns).add(facts)
-        places = [(each.topic, each.partition) for each in facts.touched]
-        for key in self._keys(facts, facts.exchange.connection.name, places):
-            self._at(time_ns, key).add(facts)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted, all in one interval."""
-        time_ns = usual.noted.first_ns
-        self._at(time_ns).add_usual(usual)
-        for key in self._keys(usual, usual.connection.name, usual.partitions):
-            self._at(time_ns, key).add_usual(usual)
+    def feed(self, tally: Tally) -> None:
+        """Count exchanges in the interval of their time. Those of one tally are all in one."""
+        time_ns = tally.noted.first_ns if tally.exchange is None else tally.exchange.time_ns
+        self._at(time_ns).add(tally)
+        for key in self._keys(tally):
+            self._at(time_ns, key).add(tally)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended."""
@@ -181,24 +173,22 @@ class Intervals(Summed):
                 load = self._loads.pop((start_ns, key))
                 self._loads[longer_ns, key].merge(load)
 
-    def _keys(
-        self, counted: Facts | Usual, connection: str, partitions: Sequence[tuple[str, int]]
-    ) -> list[str]:
-        """The rows of ``--by`` that an exchange belongs to, or exchanges with the same."""
+    def _keys(self, tally: Tally) -> list[str]:
+        """The rows of ``--by`` that a tally belongs to."""
         by = self._by
         keys: list[str] = []
         if "api" in by:
-            keys.append(counted.api)
+            keys.append(tally.api)
         if "client" in by:
-            keys.append(counted.client)
+            keys.append(tally.client)
         if "broker" in by:
-            keys.append(counted.broker)
-        if "group" in by and counted.group is not None:
-            keys.append(counted.group)
+            keys.append(tally.broker)
+        if "group" in by and tally.group is not None:
+            keys.append(tally.group)
         if "connection" in by:
-            keys.append(connection)
+            keys.append(tally.connection.name)
         if "topic" in by:
-            keys += dict.fromkeys(topic for topic, _ in partitions)
+            keys += dict.fromkeys(topic for topic, _ in tally.partitions)
         if "partition" in by:
-            keys += dict.fromkeys(f"{topic}:{partition}" for topic, partition in partitions)
+            keys += dict.fromkeys(f"{topic}:{partition}" for topic, partition in tally.partitions)
         return keys

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kdissect.stats.facts import Facts
-from kdissect.stats.load import Load
+from kdissect.stats.tallies import Load
 from tests.exchange_factory import START_NS, exchange
 
 

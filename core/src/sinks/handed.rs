@@ -15,8 +15,8 @@ pub enum Handed {
     Memory((Handle, ConnectionMemory)),
 }
 
-/// A group as Python takes it, see kdissect/stats/usual.py: what the exchanges have in common; their counts; and those
-/// of their API.
+/// A group as Python takes it, see kdissect/stats/core_tallies.py: what the exchanges have in common; their counts; and
+/// those of their API.
 pub struct Tally {
     pub common: (
         Handle,
