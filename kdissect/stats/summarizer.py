@@ -37,7 +37,7 @@ from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
-from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
+from kdissect.stats.contents import COUNTED_BY_CORE, FORMS, ONE, SUM
 from kdissect.stats.core_tallies import tally_plan
 from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, ExchangesByRow, RecordsByRow, Summary
 from kdissect.stats.facts import Facts
@@ -128,7 +128,7 @@ class Summarizer(Summed):
     _by: frozenset[str] = own()
     _grouped: tuple[str, ...] = own()
     _sessions: FetchSessions = fed()
-    _feeds: dict[str, list[Callable[[Any], object]]] = fed(dict)  # by form of tallies
+    _feeds: dict[str, Sequence[Callable[[Any], object]]] = fed(partial(dict.fromkeys, FORMS, ()))  # by form
     _summing: Summing = fed(partial(Summing, DEFAULT, ()))
     _slowest: int = own()
     _waiting: list[Facts] = fed(list)
@@ -166,7 +166,7 @@ class Summarizer(Summed):
                 for counter in (*counters, *self.parts.values())
                 if counter is not None and form in counter.takes
             ]
-            for form in (ONE, COUNTED_BY_CORE, SUM)
+            for form in FORMS
         }
         self._summing = Summing(limits, self._feeds[SUM], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
