@@ -8,6 +8,7 @@ number of events per group (limits.py, ``summary_group_...``). ``histories`` eva
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -562,35 +563,21 @@ _STATIC_LEAVE_EPOCH = -2  # member epoch of a static member that leaves temporar
 _FENCED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
 
 
+@dataclass(slots=True)
 class _Epochs:
     """State of the group while its events are replayed."""
 
-    __slots__ = (
-        "alive_ns",
-        "all_known",
-        "away",
-        "causes",
-        "epoch",
-        "first",
-        "joins",
-        "members",
-        "reached",
-        "rebalances",
-        "subscribed",
-    )
-
-    def __init__(self, alive_ns: Mapping[str, int]) -> None:
-        self.alive_ns = alive_ns
-        self.reached: dict[str, int] = {}  # member -> its epoch
-        self.epoch: int | None = None
-        self.members: set[str] = set()
-        self.away: set[str | None] = set()  # static members expected to return, by instance
-        self.all_known = True  # every member was seen to join
-        self.subscribed: dict[str, tuple[str, ...]] = {}
-        self.causes: list[Cause] = []
-        self.first: GroupEvent | None = None  # first event that triggers the next rebalance
-        self.joins = 0
-        self.rebalances: list[Rebalance] = []
+    alive_ns: Mapping[str, int]
+    reached: dict[str, int] = field(default_factory=dict)  # member -> its epoch
+    epoch: int | None = None
+    members: set[str] = field(default_factory=set)
+    away: set[str | None] = field(default_factory=set)  # static members expected to return, by instance
+    all_known: bool = True  # every member was seen to join
+    subscribed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    causes: list[Cause] = field(default_factory=list)
+    first: GroupEvent | None = None  # first event that triggers the next rebalance
+    joins: int = 0
+    rebalances: list[Rebalance] = field(default_factory=list)
 
     def take(self, event: GroupEvent) -> None:
         member = event.member_id or ""
