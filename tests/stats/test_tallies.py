@@ -5,8 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from kdissect import core
 from kdissect.cli.main import main
 from kdissect.limits import DEFAULT
@@ -22,6 +20,8 @@ from tests.usual_traffic import usual_traffic
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def load(*facts: Facts) -> Load:
