@@ -21,10 +21,22 @@ from docs import grafana, man
 from kdissect.cli.help import full_help
 from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
+from kdissect.stats.client_connections import ClientConnections
+from kdissect.stats.cluster import Cluster
+from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
 from kdissect.stats.document import Summary
 from kdissect.stats.findings.causes import EXPLAINS, TIES
+from kdissect.stats.findings.rule import Rule
 from kdissect.stats.findings.rules import RULES
+from kdissect.stats.grouped import Grouped
+from kdissect.stats.groups import Groups
+from kdissect.stats.intervals import Intervals
+from kdissect.stats.lag import Lag
 from kdissect.stats.quality import Check
+from kdissect.stats.record_counts import RecordCounts
+from kdissect.stats.traffic import Traffic, TrafficTables
+from kdissect.stats.transactions import Transactions
+from kdissect.stats.versions import VersionUse
 from kdissect.tables.columns import EXCHANGE, RECORD
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY
 from kdissect.tables.rows import TABLES
@@ -244,6 +256,39 @@ this table does.
 |---|---|---|
 """
 
+TALLIES_HEAD = """\
+# What counters take
+
+Each part of a summary and each rule has one way in, `feed`, and declares as `takes` which
+[tallies](glossary.md) come to it: of one exchange, which carry it and its facts; counts of the native core,
+with what is in the bodies of the exchanges; or sums of both by connection, API, version and client, with
+number, sizes and times only ([why](decisions/a-tally-is-the-only-count.md)). One that takes both sums and
+others gets each exchange twice, and counts something else each time. This page is generated.
+"""
+
+TALLIES_PARTS = """\
+## Parts of a summary
+
+| part | takes | to |
+|---|---|---|
+"""
+
+TALLIES_RULES = """\
+## Rules
+
+The APIs, and whether only exchanges with an error, an anomaly or another flaw come, apply to what is not a
+sum. Rules that are not listed need only connections.
+
+| rule | takes | of APIs | only with a flaw | to |
+|---|---|---|---|---|
+"""
+
+TAKEN = {ONE: "one exchange", COUNTED_BY_CORE: "counts of the core", SUM: "sums"}
+COUNTERS = (
+    *(Traffic, TrafficTables, RecordCounts, Cluster, Intervals, Grouped),
+    *(Groups, Lag, VersionUse, Transactions, ClientConnections),
+)
+
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
@@ -265,6 +310,7 @@ def pages() -> dict[Path, str]:
         DIRECTORY / "source.md": source_page(),
         DIRECTORY / "monitoring" / "dashboard.json": grafana.dashboard(),
         DIRECTORY / "findings.md": findings_page(),
+        DIRECTORY / "tallies.md": tallies_page(),
         DIRECTORY / "summary.schema.json": json_document(schema(Summary)).decode(),
         DIRECTORY / "check.schema.json": json_document(schema(Check)).decode(),
     }
@@ -314,6 +360,30 @@ def findings_page() -> str:
     return "\n".join(
         (FINDINGS_HEAD, *recipes, FINDINGS_RULES + "\n".join(rules), "", FINDINGS_TIES + "\n".join(ties), "")
     )
+
+
+def tallies_page() -> str:
+    """A line for each part of a summary and each rule."""
+    parts = [f"| `{each.__name__}` | {_taken(each)} | {_does(each)} |" for each in COUNTERS]
+    rules = [
+        f"| `{rule.name}` | {_taken(rule)} | {', '.join(sorted(rule.apis)) or 'all'} "
+        f"| {'yes' if rule.needs_flaws else 'no'} | {_does(rule)} |"
+        for rule in RULES
+        if rule.feed is not Rule.feed
+    ]
+    return "\n".join(
+        (TALLIES_HEAD, TALLIES_PARTS + "\n".join(parts), "", TALLIES_RULES + "\n".join(rules), "")
+    )
+
+
+def _taken(counter: Any) -> str:
+    return ", ".join(name for form, name in TAKEN.items() if form in counter.takes)
+
+
+def _does(counter: Any) -> str:
+    """The first sentence about its ``feed``."""
+    text = " ".join((counter.feed.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    return text[:1].lower() + text[1:]
 
 
 def code(names: Iterable[str]) -> str:

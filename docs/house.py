@@ -179,6 +179,7 @@ def doors(root: Path) -> list[Door]:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Run")
     }
     return [
+        Door("ways into a counter", 3, len(ways_into_counters(trees))),
         Door("forms in which an exchange leaves the core", 5, len(set(follow))),
         Door("places that decide whether one does", 9, len(calls)),
         Door("runs", 4, len(runs)),
@@ -186,6 +187,42 @@ def doors(root: Path) -> list[Door]:
         Door("circles in Rust", 2, len(cycles(rust_imports(rust)))),
         Door("names of types in Rust that stand for several", 19, repeated(rust_types(rust))),
     ]
+
+
+def ways_into_counters(trees: dict[str, ast.Module]) -> set[str]:
+    """Names of the public methods by which counters take tallies. Counters are the classes in ``stats`` that
+    say what they take, and those derived from them.
+    """
+    classes = [
+        node
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if name.startswith("kdissect.stats.") and isinstance(node, ast.ClassDef)
+    ]
+    counters = {node.name for node in classes for each in node.body if "takes" in names_set_by(each)}
+    while more := {
+        node.name
+        for node in classes
+        if node.name not in counters and counters & {ast.unparse(base) for base in node.bases}
+    }:
+        counters |= more
+    return {
+        method.name
+        for node in classes
+        if node.name in counters
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
+        for argument in method.args.args
+        if argument.annotation and re.search(r"\b(Facts|Alike|Tally)\b", ast.unparse(argument.annotation))
+    }
+
+
+def names_set_by(node: ast.stmt) -> set[str]:
+    """What a line of the body of a class sets."""
+    if isinstance(node, ast.FunctionDef):
+        return {node.name}
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+    return {each.id for each in targets if isinstance(each, ast.Name)}
 
 
 def repeated(names: Counter[str]) -> int:

@@ -28,8 +28,8 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before;
-  ``is_plain``: which topics are Kafka's own, asked once for each; ``optional``: traces and schema IDs of records
-  that have headers or may have a schema; ``has_room``: text waits in Python, asked once for each page.
+  ``is_plain``: which topics are Kafka's own, asked once for each; ``optional``: traces and schema IDs of
+  records that have headers or may have a schema; ``has_room``: text waits in Python, asked once for a page.
 * ``ConnectionPlan.take``, ``TallyPlan.take``: give counts to the parts of a summary.
 * ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.

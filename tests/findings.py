@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
+from kdissect.stats.contents import ONE, SUM
 from kdissect.stats.document import FindingRow, ImpactRow, NamesRow, ScopeRow
 from kdissect.stats.findings.causes import rows
-from kdissect.stats.load import Aggregator
+from kdissect.stats.tallies import Summing
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
@@ -59,12 +60,12 @@ def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
 
 def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:
     """The rule, after it has seen exchanges."""
-    aggregator = Aggregator(DEFAULT, [rule.feed_aggregate])
+    summing = Summing(DEFAULT, [rule.feed] if SUM in rule.takes else [])
     for each in facts:
-        if each.has_flaw or not rule.needs_flaws:
+        if ONE in rule.takes and (each.has_flaw or not rule.needs_flaws):
             rule.feed(each)
-        aggregator.feed(each)
-    aggregator.settle()
+        summing.feed(each)
+    summing.settle()
     return rule
 
 

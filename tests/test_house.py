@@ -197,7 +197,7 @@ def classes(matches: Callable[[ast.ClassDef], bool], packages: str = "") -> set[
 
 def test_there_is_one_door_of_each_kind() -> None:
     doors = house.doors(ROOT)
-    assert [door.now for door in doors] == [1, 1, 1, 1, 0, 0]
+    assert [door.now for door in doors] == [1, 1, 1, 1, 1, 0, 0]
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert [door for door in doors if f"| {door.name} | {door.before} | {door.now} |" not in page] == []
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 _NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
 
@@ -56,25 +56,28 @@ class ByCluster(Summed):
         self._make, self._order = make, order
         self._max_parts = limits.summary_clusters
 
+    @property
+    def takes(self) -> frozenset[str]:
+        """What the parts take."""
+        taken: frozenset[str] = self._make().takes
+        return taken
+
     def of(self, connection: ConnectionInfo) -> Any:
         """The part of a connection's cluster."""
         key = connection.cluster_id or connection.broker
         part = self.parts.get(key)
         return self._part(key) if part is None else part
 
-    def feed(self, facts: Facts) -> None:
-        """Count an exchange."""
-        self.learn(facts.exchange)
-        self.of(facts.exchange.connection).feed(facts)
+    def feed(self, tally: Tally) -> None:
+        """Count a tally."""
+        if tally.exchange is not None:
+            self.learn(tally.exchange)
+        self.of(tally.connection).feed(tally)
 
     def learn(self, exchange: Exchange) -> None:
         """Note the clusters that an exchange names."""
         if exchange.api_key in _NAMING:
             self._clusters.learn(exchange)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted."""
-        self.of(usual.connection).feed_usual(usual)
 
     def merge(self, other: ByCluster) -> None:
         """Add the counts of another part of the same captures."""

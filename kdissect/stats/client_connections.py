@@ -17,6 +17,7 @@ from kdissect.exchanges.learned import Listeners
 from kdissect.limits import SECOND_NS
 from kdissect.net.analysis import ONE_WAY, REFUSED, UNANSWERED, UNOPENED
 from kdissect.net.duplex import NEVER_NS
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import ClientConnectionsRow, HostConnectionsRow, LifetimeRow
 from kdissect.stats.quantiles import Bounded, Quantiles, other_counts
 from kdissect.stats.rows import moment, per_second, row_of, spread
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Endpoint
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 
 _LISTENERS = 1000
@@ -179,6 +179,8 @@ class ClientConnections(Summed):
     lifetimes: Bounded[tuple[int, Endpoint], Lifetimes] = merged()
     listeners: Listeners = merged()
 
+    takes = EACH
+
     def __init__(self, limits: Limits) -> None:
         self.kept = Bounded(limits.summary_rows, ConnectionCounts)
         self.unopened = Bounded(limits.summary_rows, ConnectionCounts)
@@ -186,13 +188,12 @@ class ClientConnections(Summed):
         self.lifetimes = Bounded(4 * _LISTENERS, Lifetimes)
         self.listeners = Listeners(limits)
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Learn which endpoints are brokers."""
-        self.listeners.learn(facts.exchange)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Learn the same from exchanges that the core has counted."""
-        self.listeners.add(usual.connection.broker)
+        if tally.exchange is None:
+            self.listeners.add(tally.connection.broker)
+        else:
+            self.listeners.learn(tally.exchange)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""

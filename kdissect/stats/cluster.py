@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from kdissect.exchanges.nodes import Node, nodes
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.names import entries, kept
+from kdissect.stats.contents import EACH
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
 """APIs whose responses name nodes."""
@@ -43,6 +43,8 @@ class Cluster:
         clusters: broker, as its address and port -> id of its cluster, as it reported it last.
     """
 
+    takes = EACH
+
     def __init__(self, limits: Limits) -> None:
         self.offers: dict[str, Offers] = {}
         self.nodes: dict[tuple[str, int], Node] = {}
@@ -53,16 +55,15 @@ class Cluster:
         self._nodes_reported: dict[tuple[str, int], Reported] = {}
         self._clusters_reported: dict[str, Reported] = {}
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Take versions from exchanges that the core has counted."""
-        if (versions := usual.versions) is not None and versions.apis:
-            offered = {key: (first, last) for key, first, last in versions.apis}
-            completed_ns, number = versions.completed
-            self._take_offers(usual.broker, offered, (completed_ns, usual.id(number)))
-
-    def feed(self, facts: Facts) -> None:
-        """Take nodes and versions from a response."""
-        exchange = facts.exchange
+    def feed(self, tally: Tally) -> None:
+        """Take nodes and versions from responses."""
+        if tally.exchange is None:
+            if (versions := tally.versions) is not None and versions.apis:
+                offered = {key: (first, last) for key, first, last in versions.apis}
+                completed_ns, number = versions.completed
+                self._take_offers(tally.broker, offered, (completed_ns, tally.id_of(number)))
+            return
+        exchange = tally.exchange
         if exchange.response is None:
             return
         if exchange.api_key == API_VERSIONS:
@@ -72,14 +73,14 @@ class Cluster:
                 if "max_version" in each
             }
             if offered:
-                self._take_offers(facts.broker, offered, (exchange.completed_ns, facts.id))
-        elif facts.api in NODE_APIS:
+                self._take_offers(tally.broker, offered, (exchange.completed_ns, tally.id))
+        elif tally.api in NODE_APIS:
             cluster_id, reported = (
                 exchange.response.get("cluster_id") or "",
-                (exchange.completed_ns, facts.id),
+                (exchange.completed_ns, tally.id),
             )
             if cluster_id:
-                self._take_cluster(facts.broker, cluster_id, reported)
+                self._take_cluster(tally.broker, cluster_id, reported)
             for node in nodes(exchange):
                 self._take_node(cluster_id, node, reported)
 

@@ -14,13 +14,14 @@ from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.compression import Budget
 from kdissect.model import ANSWERED, ORPHAN
 from kdissect.names import NAME_BYTES, kept
+from kdissect.stats.contents import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
     from kdissect.exchanges.group_events import GroupEvent
-    from kdissect.model import Endpoint, Exchange
+    from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.query.filters import PartitionTest
 
 Value = TypeVar("Value")
@@ -29,7 +30,7 @@ _MAX_CACHED = 4096  # endpoints whose text is cached
 
 
 class Facts:
-    """An exchange, and facts from its bodies.
+    """A tally of one exchange: the exchange, and facts from its bodies.
 
     Args:
         exchange: the exchange.
@@ -58,6 +59,8 @@ class Facts:
         has_flaw: whether there is more to it than that the broker answered, without an error, an anomaly, a
             throttle time or a retransmission.
     """
+
+    form = ONE
 
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "has_flaw", "inflation", "latency_us", "outcome"),
@@ -113,6 +116,41 @@ class Facts:
         self._id: str | None = None
         self._messages: dict[str, str] | None = None
         self._group_events: list[GroupEvent] | None = None
+
+    @property
+    def connection(self) -> ConnectionInfo:
+        """Its connection."""
+        return self.exchange.connection
+
+    @property
+    def kind(self) -> str:
+        """See ``Exchange``."""
+        return self.exchange.kind
+
+    @property
+    def exchanges(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def first_ns(self) -> int:
+        """The same as ``time_ns``."""
+        return self.time_ns
+
+    @property
+    def last_ns(self) -> int:
+        """The same."""
+        return self.time_ns
+
+    @property
+    def first(self) -> list[tuple[int, str]]:
+        """Time and ID."""
+        return [(self.time_ns, self.id)]
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """Topics and partitions in it."""
+        return [(each.topic, each.partition) for each in self.touched]
 
     @property
     def messages(self) -> dict[str, str]:

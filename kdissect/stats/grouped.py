@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.names import kept
 from kdissect.stats import rows
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import ExchangesByRow, RecordsByRow
-from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import TopicRecords, TouchedRows
 from kdissect.stats.sums import Summed, merged, own, summed
+from kdissect.stats.tallies import Load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 TOPIC, PARTITION = "topic", "partition"
 
@@ -49,6 +49,8 @@ class Grouped(Summed):
     _loads: Bounded[Key, Load] = merged()
     _records: Bounded[Key, TopicRecords] = merged()
 
+    takes = EACH
+
     def __init__(self, limits: Limits, by: tuple[str, ...]) -> None:
         self._by = by
         self._loads = Bounded(limits.summary_rows, Load)
@@ -59,38 +61,31 @@ class Grouped(Summed):
         """Whether rows are of records."""
         return TOPIC in self._by
 
-    def feed(self, facts: Facts) -> None:
-        """Count an exchange."""
-        group = facts.kept(facts.group) if "group" in self._by else None
-        values = self._values(facts, facts.exchange.connection, group)
+    def feed(self, tally: Tally) -> None:
+        """Count exchanges or records by several columns. Those of one tally have the same partitions."""
+        values = {
+            "api": tally.api,
+            "client": tally.client,
+            "broker": tally.broker,
+            "group": kept(tally.group) if "group" in self._by else None,
+            "connection": tally.connection.name,
+        }
         if not self.counts_records:
-            self._loads[self._key(values)].add(facts)
-            return
-        touched = TouchedRows(self._records, facts)
-        for each in facts.touched:
-            touched.count(self._key(values, each.topic, each.partition), each)
-        touched.close()
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted, all with the same partitions."""
-        values = self._values(usual, usual.connection, usual.group)
-        if not self.counts_records:
-            self._loads[self._key(values)].add_usual(usual)
-            return
-        written: dict[Key, None] = {}
-        for topic, each in usual.volumes():
-            key = self._key(values, topic, each.partition)
-            self._records[key].add_usual(usual, each)
-            if usual.writes is not None:
-                written[key] = None
-        for key in written:
-            self._records[key].produce_service_us.merge(usual.service_us)
-
-    @staticmethod
-    def _values(counted: Facts | Usual, connection: ConnectionInfo, group: str | None) -> dict[str, Any]:
-        """What the columns of exchanges have."""
-        ends = {"api": counted.api, "client": counted.client, "broker": counted.broker}
-        return {**ends, "group": group, "connection": connection.name}
+            self._loads[self._key(values)].add(tally)
+        elif tally.exchange is not None:
+            touched = TouchedRows(self._records, tally)
+            for each in tally.touched:
+                touched.count(self._key(values, each.topic, each.partition), each)
+            touched.close()
+        else:
+            written: dict[Key, None] = {}
+            for topic, volume in tally.volumes():
+                key = self._key(values, topic, volume.partition)
+                self._records[key].add_counted(tally, volume)
+                if tally.writes is not None:
+                    written[key] = None
+            for key in written:
+                self._records[key].produce_service_us.merge(tally.service_us)
 
     def _key(self, values: dict[str, Any], topic: str | None = None, partition: int | None = None) -> Key:
         named = {**values, TOPIC: topic, PARTITION: partition}

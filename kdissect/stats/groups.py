@@ -8,6 +8,7 @@ number of events per group (limits.py, ``summary_group_...``). ``histories`` eva
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from kdissect.exchanges.group_events import (
 from kdissect.limits import DEFAULT, MILLISECOND_NS, SECOND_NS, Limits
 from kdissect.names import entries
 from kdissect.stats import rebalances
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import CauseRow, CommittedRow, GroupHistory, MemberRow, RebalanceRow, StormRow
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT, SUBSCRIPTION, TIMEOUT, UNKNOWN, Cause, Rebalance
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.exchanges.touched import Touched
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import CommittedPartition, Usual
+    from kdissect.stats.contents import CommittedPartition
+    from kdissect.stats.tallies import Alike, Tally
 
 
 Stamp = tuple[int, str, int, str]
@@ -203,6 +205,8 @@ class Groups(Summed):
     _events: int = own()  # entries of the events that groups keep
     _listed: int = own()  # entries of the lists of members
 
+    takes = EACH
+
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self.groups = Bounded(limits.summary_rows, Group)
         self.members = Bounded(limits.summary_group_members, Member)
@@ -210,16 +214,19 @@ class Groups(Summed):
         self._limits = limits
         self._events = self._listed = self.last_ns = 0
 
-    def feed(self, facts: Facts) -> None:
-        """Add an exchange."""
-        self.last_ns = max(self.last_ns, facts.time_ns)
-        errors = dict.fromkeys(facts.serious)  # each once, although several members can have it
-        for event in facts.group_events:
+    def feed(self, tally: Tally) -> None:
+        """Add events of groups."""
+        self.last_ns = max(self.last_ns, tally.last_ns or 0)
+        if tally.exchange is None:
+            self._add_alike(tally)
+            return
+        errors = dict.fromkeys(tally.serious)  # each once, although several members can have it
+        for event in tally.group_events:
             if event.error in errors:
                 del errors[event.error]
                 self.groups[event.group_id].errors[event.error] += 1
             if self.see(event) and event.event == COMMIT:
-                for touched in facts.touched:
+                for touched in tally.touched:
                     self.committed[event.group_id, touched.topic, touched.partition].see(event, touched)
 
     def see(self, event: GroupEvent) -> bool:
@@ -240,20 +247,19 @@ class Groups(Summed):
             member = self.members[group_id, member_id]
             member.alive_ns = later(member.alive_ns, completed_ns)
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Add exchanges that the core has counted: heartbeats that change nothing, or commits."""
-        self.last_ns = max(self.last_ns, usual.noted.last_ns)
-        for first, last in usual.events():
+    def _add_alike(self, tally: Alike) -> None:
+        """Add heartbeats that change nothing, or commits."""
+        for first, last in tally.events():
             group = self.groups[last.group_id]
-            group.see(last, usual.exchanges)
+            group.see(last, tally.exchanges)
             group.first_ns = earlier(group.first_ns, first.time_ns)
             if group is self.groups.other:
                 continue
             if last.member_id is not None:
                 member = self.members[last.group_id, last.member_id]
-                member.see(last, usual.exchanges)
+                member.see(last, tally.exchanges)
                 member.first_ns = earlier(member.first_ns, first.time_ns)
-            for topic in usual.beats.topics if usual.beats is not None else ():
+            for topic in tally.beats.topics if tally.beats is not None else ():
                 for each in topic.partitions:
                     self.committed[last.group_id, topic.topic.name, each.partition].add(each, last)
 
@@ -566,35 +572,21 @@ _STATIC_LEAVE_EPOCH = -2  # member epoch of a static member that leaves temporar
 _FENCED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
 
 
+@dataclass(slots=True)
 class _Epochs:
     """State of the group while its events are replayed."""
 
-    __slots__ = (
-        "alive_ns",
-        "all_known",
-        "away",
-        "causes",
-        "epoch",
-        "first",
-        "joins",
-        "members",
-        "reached",
-        "rebalances",
-        "subscribed",
-    )
-
-    def __init__(self, alive_ns: Mapping[str, int]) -> None:
-        self.alive_ns = alive_ns
-        self.reached: dict[str, int] = {}  # member -> its epoch
-        self.epoch: int | None = None
-        self.members: set[str] = set()
-        self.away: set[str | None] = set()  # static members expected to return, by instance
-        self.all_known = True  # every member was seen to join
-        self.subscribed: dict[str, tuple[str, ...]] = {}
-        self.causes: list[Cause] = []
-        self.first: GroupEvent | None = None  # first event that triggers the next rebalance
-        self.joins = 0
-        self.rebalances: list[Rebalance] = []
+    alive_ns: Mapping[str, int]
+    reached: dict[str, int] = field(default_factory=dict)  # member -> its epoch
+    epoch: int | None = None
+    members: set[str] = field(default_factory=set)
+    away: set[str | None] = field(default_factory=set)  # static members expected to return, by instance
+    all_known: bool = True  # every member was seen to join
+    subscribed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    causes: list[Cause] = field(default_factory=list)
+    first: GroupEvent | None = None  # first event that triggers the next rebalance
+    joins: int = 0
+    rebalances: list[Rebalance] = field(default_factory=list)
 
     def take(self, event: GroupEvent) -> None:
         member = event.member_id or ""

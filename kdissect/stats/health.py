@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.stats.document import FindingPart, FindingRow
-    from kdissect.stats.load import Load
+    from kdissect.stats.tallies import Load
 
 # The worst first.
 FAILING, DEGRADED, UNKNOWN, GOOD = "failing", "degraded", "unknown", "good"

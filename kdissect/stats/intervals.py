@@ -15,19 +15,19 @@ from kdissect.kafka.codes import UNNAMED_ERROR
 from kdissect.limits import SECOND_NS
 from kdissect.names import kept
 from kdissect.stats import rows
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import BusiestRow, IntervalRow
-from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed, total
 from kdissect.stats.survey import KAFKA
+from kdissect.stats.tallies import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 SHORTEST_NS = SECOND_NS // 8
 """Interval that doubles as a capture grows: so they become whole seconds."""
@@ -104,31 +104,29 @@ class IntervalLoad(Load):
     lost_bytes: int = total()
     shares: Shares = merged(Shares)
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        Load.add(self, facts)
-        exchange = facts.exchange
+    def add(self, tally: Tally) -> None:
+        """Count a tally."""
+        Load.add(self, tally)
+        if tally.exchange is None:
+            self.apis[tally.api] += tally.exchanges
+            self.api_bytes[tally.api] += tally.request_bytes + tally.response_bytes
+            self.queued_us += tally.queued_us.total
+            self.transfer_us += tally.transfer_us
+            return
+        exchange = tally.exchange
         api = exchange.api or _UNKNOWN
         self.apis[api] += 1
-        self.api_bytes[api] += facts.request_bytes + facts.response_bytes
-        for name in facts.serious:
+        self.api_bytes[api] += tally.request_bytes + tally.response_bytes
+        for name in tally.serious:
             self.error_names[_UNKNOWN if name.startswith(UNNAMED_ERROR) else name] += 1
         for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
-        if (parts := facts.parts) is not None:
+        if (parts := tally.parts) is not None:
             self.queued_us += parts.queued_us or 0
             self.throttled_us += parts.throttled_us or 0
             self.network_us += parts.network_us or 0
-        if (total_us := facts.total_us) is not None:
-            self.transfer_us += total_us - (facts.latency_us or 0)
-
-    def add_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted."""
-        Load.add_usual(self, usual)
-        self.apis[usual.api] += usual.exchanges
-        self.api_bytes[usual.api] += sum(usual.bytes)
-        self.queued_us += usual.queued_us.total
-        self.transfer_us += usual.transfer_us
+        if (total_us := exchange.total_us) is not None:
+            self.transfer_us += total_us - (tally.latency_us or 0)
 
 
 @summed
@@ -150,42 +148,23 @@ class Intervals(Summed):
     _loads: Bounded[tuple[int, str | None], IntervalLoad] = merged()
     _places: dict[str, dict[str | None, int]] = own()  # of names, by table; None: all further names
 
+    takes = EACH
+
     def __init__(self, limits: Limits, length_ns: int, by: frozenset[str], max_rows: int = 0) -> None:
         self.length_ns, self._by, self._max_rows = length_ns, by, max_rows
         self._max_names = limits.summary_rows
         self._places = {table: {} for table in (_BROKER, _CLIENT, _TOPIC, _GROUP)}
         self._loads = Bounded(limits.summary_intervals, IntervalLoad)
 
-    def feed(self, facts: Facts) -> None:
-        """Count an exchange in the interval of its time."""
-        time_ns = facts.exchange.time_ns
+    def feed(self, tally: Tally) -> None:
+        """Count exchanges in the interval of their time. Those of one tally are all in one."""
+        time_ns = tally.noted.first_ns if tally.exchange is None else tally.exchange.time_ns
         load = self._at(time_ns)
-        load.add(facts)
+        load.add(tally)
         if self._max_rows:
-            self._share(load.shares, facts, 1, bool(facts.serious))
-            for each in facts.touched:
-                written = 0 if each.produced is None or each.error else len(each.produced)
-                read = 0 if each.fetched is None or facts.replica else len(each.fetched)
-                if written or read:
-                    load.shares.add(self._place(_TOPIC, each.topic), written, read)
-        places = [(each.topic, each.partition) for each in facts.touched]
-        for key in self._keys(facts, facts.exchange.connection.name, places):
-            self._at(time_ns, key).add(facts)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted, all in one interval."""
-        time_ns = usual.noted.first_ns
-        load = self._at(time_ns)
-        load.add_usual(usual)
-        if self._max_rows:
-            self._share(load.shares, usual, usual.exchanges, 0)
-            for topic, each in usual.volumes():
-                size = each.size[0]
-                written, read = (size, 0) if usual.writes is not None else (0, size)
-                if size and not usual.is_replicated:
-                    load.shares.add(self._place(_TOPIC, topic), written, read)
-        for key in self._keys(usual, usual.connection.name, usual.partitions):
-            self._at(time_ns, key).add_usual(usual)
+            self._share(load.shares, tally)
+        for key in self._keys(tally):
+            self._at(time_ns, key).add(tally)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended."""
@@ -295,11 +274,23 @@ class Intervals(Summed):
                 load = self._loads.pop((start_ns, key))
                 self._loads[longer_ns, key].merge(load)
 
-    def _share(self, shares: Shares, counted: Facts | Usual, exchanges: int, errors: int) -> None:
-        """Count exchanges of the same broker, client and group."""
-        for table, name in ((_BROKER, counted.broker), (_CLIENT, counted.client), (_GROUP, counted.group)):
+    def _share(self, shares: Shares, tally: Tally) -> None:
+        """Count a tally for its broker, client, group and topics."""
+        errors = 0 if tally.exchange is None else bool(tally.serious)
+        for table, name in ((_BROKER, tally.broker), (_CLIENT, tally.client), (_GROUP, tally.group)):
             if name is not None:
-                shares.add(self._place(table, name), exchanges, errors)
+                shares.add(self._place(table, name), tally.exchanges, errors)
+        if tally.exchange is None:
+            for topic, volume in () if tally.is_replicated else tally.volumes():
+                written, read = (volume.size[0], 0) if tally.writes is not None else (0, volume.size[0])
+                if volume.size[0]:
+                    shares.add(self._place(_TOPIC, topic), written, read)
+            return
+        for each in tally.touched:
+            written = 0 if each.produced is None or each.error else len(each.produced)
+            read = 0 if each.fetched is None or tally.replica else len(each.fetched)
+            if written or read:
+                shares.add(self._place(_TOPIC, each.topic), written, read)
 
     def _place(self, table: str, name: str | None) -> int:
         """The place of a name in ``Shares``, or that of all names for which there is no room."""
@@ -310,24 +301,22 @@ class Intervals(Summed):
             places[name] = sum(map(len, self._places.values()))
         return places[name]
 
-    def _keys(
-        self, counted: Facts | Usual, connection: str, partitions: Sequence[tuple[str, int]]
-    ) -> list[str]:
-        """The rows of ``--by`` that an exchange belongs to, or exchanges with the same."""
+    def _keys(self, tally: Tally) -> list[str]:
+        """The rows of ``--by`` that a tally belongs to."""
         by = self._by
         keys: list[str] = []
         if "api" in by:
-            keys.append(counted.api)
+            keys.append(tally.api)
         if "client" in by:
-            keys.append(counted.client)
+            keys.append(tally.client)
         if "broker" in by:
-            keys.append(counted.broker)
-        if "group" in by and counted.group is not None:
-            keys.append(counted.group)
+            keys.append(tally.broker)
+        if "group" in by and tally.group is not None:
+            keys.append(tally.group)
         if "connection" in by:
-            keys.append(connection)
+            keys.append(tally.connection.name)
         if "topic" in by:
-            keys += dict.fromkeys(topic for topic, _ in partitions)
+            keys += dict.fromkeys(topic for topic, _ in tally.partitions)
         if "partition" in by:
-            keys += dict.fromkeys(f"{topic}:{partition}" for topic, partition in partitions)
+            keys += dict.fromkeys(f"{topic}:{partition}" for topic, partition in tally.partitions)
         return keys

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.fetch_sessions import FETCH
 from kdissect.net.duplex import NEVER_NS
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import LagOverTimeRow, LagPoint, LagRow
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.rows import moment
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.touched import Touched
     from kdissect.limits import Limits
+    from kdissect.stats.contents import Counted, Lags
     from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Counted, Lags, Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 _LIST_OFFSETS = 2
 _LATEST = -1  # ListOffsets timestamp of the end
@@ -147,7 +149,7 @@ class ClientLag(Summed):
         (last_ns, lag), (time_ns, seconds) = self.last, self.last_seconds
         return round(seconds + (last_ns - time_ns) / 1e9, 3) if lag else seconds
 
-    def add_usual(self, lags: Lags) -> None:
+    def add_counted(self, lags: Lags) -> None:
         """Add what the core has counted."""
         if not lags.number:
             return
@@ -168,34 +170,38 @@ class Lag(Summed):
     clients: Bounded[Reader, ClientLag] = merged()
     commits: Bounded[Reader, Samples] = merged()
 
+    takes = EACH
+
     def __init__(self, limits: Limits) -> None:
         rows = limits.summary_rows
         self.ends = Bounded(rows, PartitionEnd)
         self.clients = Bounded(rows, ClientLag)
         self.commits = Bounded(rows, Samples)
 
-    def feed(self, facts: Facts) -> None:
-        """Add an exchange."""
-        exchange = facts.exchange
+    def feed(self, tally: Tally) -> None:
+        """Add positions, commits, and ends of partitions."""
+        if tally.exchange is None:
+            self._add_alike(tally)
+            return
+        exchange = tally.exchange
         response = exchange.response_frame
         time_ns = exchange.time_ns if response is None else response.start_ns
         if exchange.api_key == FETCH:
-            self._fetched(facts, time_ns)
+            self._fetched(tally, time_ns)
             return
-        for each in facts.touched:
-            if (commit := committed(facts, each)) is not None:
+        for each in tally.touched:
+            if (commit := committed(tally, each)) is not None:
                 group, offset = commit
                 self.commits[group, each.topic, each.partition].add(time_ns, offset)
-            elif (end := end_of(facts, each)) is not None:
+            elif (end := end_of(tally, each)) is not None:
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Add exchanges that the core has counted."""
-        for written in usual.writes.topics if usual.writes is not None else ():
+    def _add_alike(self, tally: Alike) -> None:
+        for written in tally.writes.topics if tally.writes is not None else ():
             for each in written.partitions:
                 if each.ends[0]:
                     self.ends[written.topic.name, each.partition].high_watermark.add_counted(each.ends)
-        if (reads := usual.reads) is not None:
+        if (reads := tally.reads) is not None:
             for topic, partitions in reads.topics:
                 for read in partitions:
                     end = self.ends[topic.name, read.partition]
@@ -203,14 +209,14 @@ class Lag(Summed):
                     for samples, counted in zip(known, read.ends, strict=True):
                         samples.add_counted(counted)
                     if not reads.are_replicated:
-                        self.clients[usual.client, topic.name, read.partition].add_usual(read.lags)
-        if (beats := usual.beats) is not None:
+                        self.clients[tally.client, topic.name, read.partition].add_counted(read.lags)
+        if (beats := tally.beats) is not None:
             for committed_topic in beats.topics:
                 for commit in committed_topic.partitions:
                     reader = beats.member[0], committed_topic.topic.name, commit.partition
                     self.commits[reader].add_counted(commit.offsets)
 
-        for reported in usual.offsets:
+        for reported in tally.offsets:
             for partition, group, offsets in reported.partitions:
                 if group is None:
                     self.ends[reported.topic.name, partition].high_watermark.add_counted(offsets)

@@ -22,12 +22,12 @@ from kdissect.model import UNANSWERED
 from kdissect.names import kept
 from kdissect.net.analysis import UNOPENED
 from kdissect.stats.connection_log import BROKER
-from kdissect.stats.load import Load
 from kdissect.stats.pulse_groups import PulseGroups
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.record_counts import RecordTotals
 from kdissect.stats.sums import Mergeable, Summed, either, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
+from kdissect.stats.tallies import Load
 from kdissect.stats.traffic import Failure, failures_of
 
 if TYPE_CHECKING:

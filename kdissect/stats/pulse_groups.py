@@ -7,6 +7,7 @@ there; see limits.py, ``top_...``. The least recently seen is evicted first.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC
@@ -65,34 +66,21 @@ class RebalanceSnapshot(NamedTuple):
     rebalance: Rebalance
 
 
+@dataclass(slots=True)
 class _Group:
     """State of a group."""
 
-    __slots__ = (
-        "changed_ns",
-        "events",
-        "generation",
-        "has_changed",
-        "held",
-        "is_cut",
-        "kind",
-        "last_seen_ns",
-        "max_held",
-        "rebalances",
-        "state",
-    )
-
-    def __init__(self, max_held: int) -> None:
-        self.kind: str | None = None
-        self.state: str | None = None
-        self.generation: int | None = None
-        self.rebalances = 0
-        self.changed_ns = self.last_seen_ns = 0
-        self.events: deque[GroupEvent] = deque()
-        self.held = 0  # entries that they take
-        self.max_held = max_held
-        self.is_cut = False
-        self.has_changed = False
+    max_held: int
+    kind: str | None = None
+    state: str | None = None
+    generation: int | None = None
+    rebalances: int = 0
+    changed_ns: int = 0
+    last_seen_ns: int = 0
+    events: deque[GroupEvent] = field(default_factory=deque)
+    held: int = 0  # entries that they take
+    is_cut: bool = False
+    has_changed: bool = False
 
     def take(self, event: GroupEvent, now_ns: int) -> None:
         """Add an event."""

@@ -9,6 +9,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.records import COMPRESSION
 from kdissect.limits import MIB, Limits
 from kdissect.model import UNACKNOWLEDGED
+from kdissect.stats.contents import EACH
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed, total
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
     from kdissect.kafka.compression import Budget
     from kdissect.kafka.records import BatchTotals, RecordData
+    from kdissect.stats.contents import ReadPartition, WrittenPartition
     from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import ReadPartition, Usual, WrittenPartition
+    from kdissect.stats.tallies import Alike, Tally
 
 _FIRST_EXCHANGES = 20  # exchanges of a connection whose batches are all decompressed
 _ONE_IN = 16
@@ -131,15 +133,15 @@ class Volume(Summed):
         """Uncompressed by compressed bytes, of the produced batches that were sampled."""
         return self.inflation.compression_ratio
 
-    def add_volume(self, usual: Usual, counted: WrittenPartition | ReadPartition) -> None:
-        """Count what the core has counted: no compressed batch of the sample."""
+    def add_volume(self, tally: Alike, counted: WrittenPartition | ReadPartition) -> None:
+        """Count a partition of a tally of several: no compressed batch of the sample."""
         size, records = counted.size
         batches = Counter(dict(counted.codecs))
         self.touches += counted.touches
-        if usual.writes is not None:
+        if tally.writes is not None:
             totals = self.produced
             self.codecs += batches
-        elif usual.is_replicated:
+        elif tally.is_replicated:
             totals = self.replicated
         else:
             totals = self.fetched
@@ -158,14 +160,14 @@ class TopicRecords(Volume):
     partitions: Distinct = merged(Distinct)
     produce_service_us: Quantiles = merged(Quantiles)
 
-    def add_usual(self, usual: Usual, counted: WrittenPartition | ReadPartition) -> None:
-        """Count what the core has counted, except service times."""
-        self.add_volume(usual, counted)
+    def add_counted(self, tally: Alike, counted: WrittenPartition | ReadPartition) -> None:
+        """Count the same, and its ends, but no service times."""
+        self.add_volume(tally, counted)
         self.partitions.add(str(counted.partition))
-        if usual.writes is not None:
-            self.producers.add(usual.client)
-        elif not usual.is_replicated:
-            self.consumers.add(usual.client)
+        if tally.writes is not None:
+            self.producers.add(tally.client)
+        elif not tally.is_replicated:
+            self.consumers.add(tally.client)
 
 
 class TouchedRows:
@@ -223,18 +225,23 @@ class RecordCounts(Summed):
     partitions: Bounded[Partition, Volume] = merged()
     _by_partition: bool = own()
 
+    takes = EACH
+
     def __init__(self, limits: Limits, *, by_partition: bool = False) -> None:
         self.topics = Bounded(limits.summary_rows, TopicRecords)
         self.partitions = Bounded(limits.summary_rows, Volume)
         self._by_partition = by_partition
 
-    def feed(self, facts: Facts) -> None:
-        """Count the records and errors of an exchange."""
-        topics = TouchedRows(self.topics, facts)
-        for each in facts.touched:
+    def feed(self, tally: Tally) -> None:
+        """Count records and errors by topic and partition."""
+        if tally.exchange is None:
+            self._add_volumes(tally)
+            return
+        topics = TouchedRows(self.topics, tally)
+        for each in tally.touched:
             if topics.count(each.topic, each) and self._by_partition:
                 partition = self.partitions[each.topic, each.partition]
-                partition.add(each, facts)
+                partition.add(each, tally)
                 if (error := topics.error_of(each)) is not None:
                     partition.errors[error] += 1
         topics.close()
@@ -243,11 +250,10 @@ class RecordCounts(Summed):
         """Exchanges with topics and partitions without their own row."""
         return other_counts(topics=(self.topics, "touches"), partitions=(self.partitions, "touches"))
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted."""
-        for name, each in usual.volumes():
-            self.topics[name].add_usual(usual, each)
+    def _add_volumes(self, tally: Alike) -> None:
+        for name, each in tally.volumes():
+            self.topics[name].add_counted(tally, each)
             if self._by_partition:
-                self.partitions[name, each.partition].add_volume(usual, each)
-        for written in usual.writes.topics if usual.writes is not None else ():
+                self.partitions[name, each.partition].add_volume(tally, each)
+        for written in tally.writes.topics if tally.writes is not None else ():
             self.topics[written.topic.name].produce_service_us.merge(written.service_us)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from kdissect.stats.cluster import Cluster
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Load
     from kdissect.stats.record_counts import RecordCounts, RecordTotals, TopicRecords, Volume
+    from kdissect.stats.tallies import Load
     from kdissect.stats.traffic import Traffic
 
     Row = TypeVar("Row", bound=DataclassInstance)

@@ -1,7 +1,7 @@
 """Exchanges -> a summary of them: START HERE for what ``kdissect summary`` counts.
 
-    Exchange  ->  facts.py        facts that several parts need, computed once
-                  load.py         exchanges that are alike, counted together for parts that need no more
+    Exchange  ->  facts.py        facts that several parts need, computed once: a tally of one exchange
+              ->  tallies.py      exchanges that are alike, counted together
                     traffic.py      APIs, brokers, clients, errors, the slowest
                     record_counts.py topics and partitions
                     cluster.py      node IDs, racks, versions that brokers support
@@ -18,8 +18,8 @@
                   health.py       the verdict on the traffic
               ->  document.py     the typed result
 
-Every part has ``feed``, ``feed_aggregate`` or both, ``merge`` (sums.py) and bounded tables (quantiles.py):
-summaries of parts of a capture, divided by connection, merge into the summary of the capture.
+Every part has one ``feed``, declares which tallies it ``takes``, has ``merge`` (sums.py) and bounded tables
+(quantiles.py): summaries of parts of a capture, divided by connection, merge into the summary of the capture.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
+from kdissect.stats.contents import COUNTED_BY_CORE, FORMS, ONE, SUM
+from kdissect.stats.core_tallies import tally_plan
 from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, ExchangesByRow, RecordsByRow, Summary
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
@@ -45,13 +47,12 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag, largest_lag_first, worst_first
-from kdissect.stats.load import Aggregator, Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, own, summed, values_of
+from kdissect.stats.tallies import Load, Summing
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
-from kdissect.stats.usual import tally_plan
 from kdissect.stats.versions import VersionUse
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from kdissect.sinks.plan import PlanContext, TallyPlan
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Verdict
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Alike, Tally
 
     class Dissected(Protocol):
         """Exchanges and other counts: a ``Dissection``."""
@@ -126,7 +127,8 @@ class Summarizer(Summed):
     _by: frozenset[str] = own()
     _grouped: tuple[str, ...] = own()
     _sessions: FetchSessions = fed()
-    _aggregator: Aggregator = fed(partial(Aggregator, DEFAULT, ()))
+    _feeds: dict[str, Sequence[Callable[[Any], object]]] = fed(partial(dict.fromkeys, FORMS, ()))  # by form
+    _summing: Summing = fed(partial(Summing, DEFAULT, ()))
     _slowest: int = own()
     _waiting: list[Facts] = fed(list)
     _waiting_bytes: int = fed(int)
@@ -156,8 +158,16 @@ class Summarizer(Summed):
         self.learned = LearnedFacts(limits)
         self._by, self._grouped, self._slowest = by, columns, slowest
         self._sessions = FetchSessions(limits)
-        feeds = [part.feed_aggregate for part in self.parts.values() if hasattr(part, "feed_aggregate")]
-        self._aggregator = Aggregator(limits, [self.traffic.feed_aggregate, *feeds], by_group="group" in by)
+        counters = self.traffic, self.traffic.sums, self.records, self.cluster, self.intervals, self.grouped
+        self._feeds = {
+            form: [
+                counter.feed
+                for counter in (*counters, *self.parts.values())
+                if counter is not None and form in counter.takes
+            ]
+            for form in FORMS
+        }
+        self._summing = Summing(limits, self._feeds[SUM], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
 
     def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
@@ -179,34 +189,29 @@ class Summarizer(Summed):
         return tally_plan(
             context,
             log,
-            self.feed_usual,
+            self._feed_counted,
             self._sessions,
             slowest=self._slowest,
             interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
             by=self._by.union(self._grouped, () if self.intervals is None else self.intervals.apart),
         )
 
-    def feed_usual(self, usual: Usual) -> None:
+    def _feed_counted(self, tally: Alike) -> None:
         """Count exchanges that the core has counted."""
-        others = [part for part in (self.intervals, self.grouped) if part is not None]
-        parts = self._aggregator, self.traffic, self.records, self.cluster, *others, *self.parts.values()
-        for part in parts:
-            part.feed_usual(usual)
-        for topic in usual.topics:
+        for feed in (self._summing.feed, *self._feeds[COUNTED_BY_CORE]):
+            feed(tally)
+        for topic in tally.topics:
             if topic.id is not None:
                 self.learned.learn_topic(topic.id, topic.name, topic.named_ns)
 
     def settle(self) -> None:
         """Count everything that waits."""
         self._count()
-        self._aggregator.settle()
+        self._summing.settle()
 
     def _count(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        others = [part for part in (self.intervals, self.grouped) if part is not None]
-        parts = self._aggregator, self.traffic, self.records, self.cluster, *others, *self.parts.values()
-        for part in parts:
-            feed = part.feed
+        for feed in (self._summing.feed, *self._feeds[ONE]):
             for facts in waiting:
                 feed(facts)
         for facts in waiting:
@@ -253,7 +258,7 @@ class Summarizer(Summed):
         self._count()
         if self.intervals is not None:
             self.intervals.connect(row)
-        self._aggregator.settle(row.key)
+        self._summing.settle(row.key)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 
@@ -374,12 +379,12 @@ class HealthCounts(Summed):
     findings: Findings = merged()
     load: Load = merged()
     sessions: FetchSessions = fed()
-    _aggregator: Aggregator = fed(partial(Aggregator, DEFAULT, ()))
+    _summing: Summing = fed(partial(Summing, DEFAULT, ()))
 
     def __init__(self, limits: Limits) -> None:
         self.findings, self.load = Findings(limits), Load()
         self.sessions = FetchSessions(limits)
-        self._aggregator = Aggregator(limits, [self.findings.feed_aggregate, self.load.merge])
+        self._summing = Summing(limits, [self.findings.feed, self.load.add])
 
     def connection_feed(self, limits: Limits) -> ConnectionFeed:
         """What passes connections on to this, as observer of a dissection."""
@@ -391,27 +396,23 @@ class HealthCounts(Summed):
         """Count an exchange."""
         self.count(Facts(exchange, self.sessions))
 
-    def count(self, facts: Facts) -> None:
-        """Count an exchange, by its facts, which know of ``sessions``."""
-        self.findings.feed(facts)
-        self._aggregator.feed(facts)
+    def count(self, tally: Tally) -> None:
+        """Count a tally; the facts of an exchange must know of ``sessions``."""
+        self.findings.feed(tally)
+        self._summing.feed(tally)
 
     def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
         """What the core must know to count exchanges."""
-        return tally_plan(context, log, self._feed_usual, self.sessions)
+        return tally_plan(context, log, self.count, self.sessions)
 
     def settle(self) -> None:
         """Count what waits."""
-        self._aggregator.settle()
+        self._summing.settle()
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
-        self._aggregator.settle(row.key)
+        self._summing.settle(row.key)
         self.findings.connect(row)
-
-    def _feed_usual(self, usual: Usual) -> None:
-        self.findings.feed_usual(usual)
-        self._aggregator.feed_usual(usual)
 
 
 def full_tables(counts: Summarizer | HealthCounts) -> int:

@@ -1,7 +1,7 @@
 """Facts -> tables of APIs, brokers, clients and others on request; errors; the slowest exchanges.
 
 An exchange belongs to one row of each table, usually the same rows as thousands of others. So exchanges that
-are alike (load.py) are counted together first, then those of all connections, which are then added to the
+are alike (tallies.py) are counted together first, then those of all connections, which are then added to the
 rows together.
 """
 
@@ -18,9 +18,10 @@ from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.names import entries
 from kdissect.net.duplex import NEVER_NS
-from kdissect.stats.load import Load
+from kdissect.stats.contents import EACH, SUMS
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.sums import Summed, earliest, either, join, latest, merged, own, summed, total
+from kdissect.stats.tallies import Load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, LatencyParts
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Aggregate
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
@@ -304,16 +304,63 @@ class TrafficTables(Summed):
     clients: Bounded[ClientOfCluster, Client] = merged()
     groups: Bounded[str, GroupTraffic] = merged()
     connections: Bounded[str, ConnectionTraffic] = merged()
+    _same: dict[RowKeys, OfSameRows] = own(dict)  # merge flushes them first
+    _same_entries: int = own(int)  # that they take
+    _max_same: int = own()
+    _by_connection: bool = own()
 
-    def __init__(self, rows: int) -> None:
+    takes = SUMS
+
+    def __init__(self, limits: Limits, by: frozenset[str]) -> None:
+        Summed.__init__(self)
+        rows = limits.summary_rows
+        self._max_same = limits.summary_buckets
+        self._by_connection = "connection" in by
         self.apis = Bounded(rows, ApiTraffic)
         self.brokers = Bounded(rows, Broker)
         self.clients = Bounded(rows, Client)
         self.groups = Bounded(rows, GroupTraffic)
         self.connections = Bounded(rows, ConnectionTraffic)
 
-    def count(self, same: OfSameRows) -> None:
-        """Add exchanges to the rows that they belong to."""
+    def feed(self, tally: Alike) -> None:
+        """Count exchanges in the rows of all tables."""
+        keys, connection = tally.keys, tally.connection
+        row_keys = RowKeys(
+            keys.api,
+            keys.api_version,
+            tally.client,
+            tally.broker,
+            connection.client.ip,
+            keys.group,
+            connection.name if self._by_connection else None,
+            keys.principal,
+            keys.software,
+            keys.software_version,
+            connection.cluster_id,
+        )
+        same = self._same.get(row_keys)
+        if same is None:
+            same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
+            self._same_entries += entries(row_keys)
+        join(same, tally, Load)
+        same.connections.add(connection.name)
+        if self._same_entries >= self._max_same:
+            self.flush()
+
+    def flush(self) -> None:
+        """Add all to the rows that they belong to."""
+        for same in self._same.values():
+            self._count(same)
+        self._same.clear()
+        self._same_entries = 0
+
+    def merge(self, other: TrafficTables) -> None:
+        """Add the counts of other connections."""
+        self.flush()
+        other.flush()
+        Summed.merge(self, other)
+
+    def _count(self, same: OfSameRows) -> None:
         keys = same.keys
         self.apis[keys.api].count(same)
         self.brokers[keys.broker].count(same)
@@ -348,6 +395,7 @@ class Traffic(Summed):
         waits: by kind of request that brokers delay on purpose (``waiter``), and
             by the other parts of latencies: ``queued``, ``throttled``, ``network``.
         anomalies: number of anomalies by kind.
+        sums: the tables; ``tables``: the same, including all sums so far.
     """
 
     failures: Bounded[Failure, Failures] = merged()
@@ -355,11 +403,9 @@ class Traffic(Summed):
     unanswered: Largest = merged()
     waits: Bounded[str, WaitTimes] = merged()
     anomalies: Counter[str] = total(Counter)
-    _tables: TrafficTables = merged()
-    _same: dict[RowKeys, OfSameRows] = own(dict)  # merge flushes them first
-    _same_entries: int = own(int)  # that they take
-    _max_same: int = own()
-    _by_connection: bool = own()
+    sums: TrafficTables = merged()
+
+    takes = EACH
 
     def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
         Summed.__init__(self)
@@ -367,78 +413,44 @@ class Traffic(Summed):
         self.slowest = Largest(slowest)
         self.unanswered = Largest(slowest)
         self.waits = Bounded(limits.summary_rows, WaitTimes)
-        self._tables = TrafficTables(limits.summary_rows)
-        self._max_same = limits.summary_buckets
-        self._by_connection = "connection" in by
+        self.sums = TrafficTables(limits, by)
 
     @property
     def tables(self) -> TrafficTables:
         """The tables, including all exchanges so far."""
-        self._flush()
-        return self._tables
+        self.sums.flush()
+        return self.sums
 
-    def feed(self, facts: Facts) -> None:
-        """Count an exchange, except in the tables; ``feed_aggregate`` does that."""
-        exchange = facts.exchange
-        for failure in failures_of(facts):
+    def feed(self, tally: Tally) -> None:
+        """Count errors, waits and anomalies; note the slowest exchanges, and unanswered requests.
+
+        What the core has counted is none of the slowest.
+        """
+        if tally.exchange is None:
+            self._count_counted_waits(tally)
+            return
+        exchange = tally.exchange
+        for failure in failures_of(tally):
             is_expected = failure.error in exchange.expected_errors
-            message = facts.messages.get(failure.error)
-            self.failures[failure].add(exchange.time_ns, facts.id, message, is_expected=is_expected)
-        if facts.service_us is not None:
-            self.slowest.add(facts.service_us, exchange, partial(_slow, facts))
-        if facts.parts is not None:
-            self._count_waits(facts, facts.parts)
-        if facts.outcome == UNANSWERED:
+            message = tally.messages.get(failure.error)
+            self.failures[failure].add(exchange.time_ns, tally.id, message, is_expected=is_expected)
+        if tally.service_us is not None:
+            self.slowest.add(tally.service_us, exchange, partial(_slow, tally))
+        if tally.parts is not None:
+            self._count_waits(tally, tally.parts)
+        if tally.outcome == UNANSWERED:
             age_us = max(0, outstanding_ns(exchange)) // 1000
-            self.unanswered.add(age_us, exchange, partial(_unanswered, facts, age_us))
+            self.unanswered.add(age_us, exchange, partial(_unanswered, tally, age_us))
         for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Count exchanges that the core has counted, none of them among the slowest."""
-        if usual.reads is not None and not usual.is_measured:
-            wait = self.waits[usual.reads.kind]
-            wait.us.merge(usual.wait_us)
-            wait.undetermined += usual.undetermined
-        if usual.queued_us.count:
-            self.waits[_DELAYS[0]].us.merge(usual.queued_us)
-
-    def merge(self, other: Traffic) -> None:
-        """Add the counts of other connections."""
-        self._flush()
-        other._flush()
-        Summed.merge(self, other)
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Count exchanges that are alike in the tables."""
-        keys, connection = aggregate.keys, aggregate.connection
-        row_keys = RowKeys(
-            keys.api,
-            keys.api_version,
-            aggregate.client,
-            aggregate.broker,
-            connection.client.ip,
-            keys.group,
-            connection.name if self._by_connection else None,
-            keys.principal,
-            keys.software,
-            keys.software_version,
-            connection.cluster_id,
-        )
-        same = self._same.get(row_keys)
-        if same is None:
-            same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
-            self._same_entries += entries(row_keys)
-        join(same, aggregate, Load)
-        same.connections.add(connection.name)
-        if self._same_entries >= self._max_same:
-            self._flush()
-
-    def _flush(self) -> None:
-        for same in self._same.values():
-            self._tables.count(same)
-        self._same.clear()
-        self._same_entries = 0
+    def _count_counted_waits(self, tally: Alike) -> None:
+        if tally.reads is not None and not tally.keys.is_measured:
+            wait = self.waits[tally.reads.kind]
+            wait.us.merge(tally.wait_us)
+            wait.undetermined += tally.undetermined
+        if tally.queued_us.count:
+            self.waits[_DELAYS[0]].us.merge(tally.queued_us)
 
     def _count_waits(self, facts: Facts, parts: LatencyParts) -> None:
         if (kind := waiter(facts.exchange)) is not None and facts.service_us is None:

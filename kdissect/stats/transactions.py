@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kdissect.kafka.codes import error_name
 from kdissect.names import entries, kept
+from kdissect.stats.contents import EACH
 from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
 from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
     from kdissect.limits import Limits
     from kdissect.model import Body
+    from kdissect.stats.contents import CountedWrites
     from kdissect.stats.facts import Facts
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 
 Name = tuple[str | None, int]
@@ -61,6 +63,8 @@ class Transactions(Summed):
     _max_held: int = own()
     _last_ns: int = latest(0)
 
+    takes = EACH
+
     def __init__(self, limits: Limits) -> None:
         Summed.__init__(self)
         self._max_held = limits.summary_total_transaction_events
@@ -69,23 +73,25 @@ class Transactions(Summed):
         self.sequences = Bounded(limits.summary_rows, Sequence)
         self._max = limits.summary_rows
 
-    def feed(self, facts: Facts) -> None:
-        """Add an exchange."""
-        self._last_ns = max(self._last_ns, facts.exchange.time_ns)
-        if facts.api == "Fetch":
-            self._fetched(facts)
-        elif facts.exchange.request is not None and (take := self._handlers.get(facts.api)) is not None:
-            take(self, facts, facts.exchange.request)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Add exchanges that the core has counted: none is part of a transaction."""
-        self._last_ns = max(self._last_ns, usual.noted.last_ns)
-        if (writes := usual.writes) is None:
+    def feed(self, tally: Tally) -> None:
+        """Add batches of producers, and requests about transactions, which come one by one."""
+        if tally.exchange is None:
+            self._last_ns = max(self._last_ns, tally.last_ns or 0)
+            if tally.writes is not None:
+                self._add_writes(tally, tally.writes)
             return
+        exchange = tally.exchange
+        self._last_ns = max(self._last_ns, exchange.time_ns)
+        if tally.api == "Fetch":
+            self._fetched(tally)
+        elif exchange.request is not None and (take := self._handlers.get(tally.api)) is not None:
+            take(self, tally, exchange.request)
+
+    def _add_writes(self, tally: Alike, writes: CountedWrites) -> None:
         for each in writes.producers:
             producer = self._producer(None, each.id)
-            producer.clients.add(usual.client)
-            producer.addresses.add(usual.connection.client.ip)
+            producer.clients.add(tally.client)
+            producer.addresses.add(tally.connection.client.ip)
             producer.first_ns = earlier(producer.first_ns, each.first_ns)
             producer.last_ns = later(producer.last_ns, each.last_ns)
             producer.has(each.id, each.epoch)
@@ -95,7 +101,7 @@ class Transactions(Summed):
             for partition in topic.partitions:
                 for run in partition.runs:
                     time_ns, number = run.first
-                    numbers = SequenceRun(run.base, run.end, time_ns, usual.id(number))
+                    numbers = SequenceRun(run.base, run.end, time_ns, tally.id_of(number))
                     sequence = self.sequences[run.producer_id, topic.topic.name, partition.partition]
                     sequence.add_run(numbers, run.epoch, run.batches, run.times_ns)
 

@@ -12,6 +12,7 @@ from kdissect.kafka import apis
 from kdissect.kafka.vendors import api_name, vendor_of
 from kdissect.stats import releases
 from kdissect.stats.cluster import Cluster
+from kdissect.stats.contents import EACH, SUM, SUMS
 from kdissect.stats.document import AdvertisedRow, UsedRow, VersionsPart
 from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
@@ -20,9 +21,7 @@ from kdissect.stats.traffic import Failures, united
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Aggregate
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 
 class Usage(NamedTuple):
@@ -42,11 +41,11 @@ class Uses(Failures):
 
     addresses: Distinct = merged(Distinct)
 
-    def add_aggregate(self, aggregate: Aggregate) -> None:
+    def add_sum(self, tally: Alike) -> None:
         """Count exchanges that are alike."""
-        self.count += aggregate.exchanges
-        self.first = min(self.first, aggregate.first[0])
-        self.last_ns = max(self.last_ns, aggregate.last_ns or 0)
+        self.count += tally.exchanges
+        self.first = min(self.first, tally.first[0])
+        self.last_ns = max(self.last_ns, tally.last_ns or 0)
 
 
 @summed
@@ -65,32 +64,32 @@ class VersionUse(Summed):
     _cluster: Cluster = merged()
     _max_rows: int = own()
 
+    takes = EACH | SUMS
+
     def __init__(self, limits: Limits) -> None:
         self._uses = Bounded(limits.summary_rows, Uses)
         self._by_broker = Bounded(limits.summary_rows, UsedVersions)
         self._cluster = Cluster(limits)
         self._max_rows = limits.summary_rows
 
-    def feed(self, facts: Facts) -> None:
-        """Take the versions that a broker supports."""
-        self._cluster.feed(facts)
+    def feed(self, tally: Tally) -> None:
+        """Take the versions that a broker supports; of sums, those in use."""
+        if tally.exchange is None and tally.form == SUM:
+            self._use(tally)
+        else:
+            self._cluster.feed(tally)
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Take the same from exchanges that the core has counted."""
-        self._cluster.feed_usual(usual)
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Add exchanges that are alike."""
-        keys = aggregate.keys
+    def _use(self, tally: Alike) -> None:
+        keys = tally.keys
         if keys.api_key is None or keys.api_version is None or not keys.has_request:
             return
         software = None if not keys.software else f"{keys.software} {keys.software_version or ''}".rstrip()
-        cluster_id = aggregate.connection.cluster_id
-        usage = Usage(aggregate.client, software, keys.api, keys.api_key, keys.api_version, cluster_id)
+        cluster_id = tally.connection.cluster_id
+        usage = Usage(tally.client, software, keys.api, keys.api_key, keys.api_version, cluster_id)
         uses = self._uses[usage]
-        uses.add_aggregate(aggregate)
-        uses.addresses.add(aggregate.connection.client.ip)
-        used = self._by_broker[aggregate.broker].versions
+        uses.add_sum(tally)
+        uses.addresses.add(tally.connection.client.ip)
+        used = self._by_broker[tally.broker].versions
         if len(used) < self._max_rows:
             used.add((keys.api_key, keys.api_version))
 

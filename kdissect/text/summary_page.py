@@ -23,8 +23,8 @@ from kdissect.phrases import (
 )
 from kdissect.stats.document import ExchangesByRow, LoadRow, RecordsByRow
 from kdissect.stats.health import when
-from kdissect.stats.load import Load
 from kdissect.stats.quantiles import middle_of
+from kdissect.stats.tallies import Load
 from kdissect.stats.views import TABLES, ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page

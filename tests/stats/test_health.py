@@ -4,7 +4,7 @@ import pytest
 
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats.health import health
-from kdissect.stats.load import Load
+from kdissect.stats.tallies import Load
 from tests.findings import finding
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
 from kdissect.stats.facts import Facts
-from kdissect.stats.load import Aggregator
+from kdissect.stats.tallies import Summing
 from kdissect.stats.traffic import BY, Failure, Traffic
 from tests.exchange_factory import CAPTURED, START_NS, connection, exchange
 
@@ -21,11 +21,11 @@ def traffic(*facts: Facts, **options: Any) -> Traffic:
 
 
 def fed(result: Traffic, *facts: Facts, by_group: bool = False) -> Traffic:
-    aggregator = Aggregator(DEFAULT, [result.feed_aggregate], by_group=by_group)
+    summing = Summing(DEFAULT, [result.sums.feed], by_group=by_group)
     for each in facts:
         result.feed(each)
-        aggregator.feed(each)
-    aggregator.settle()
+        summing.feed(each)
+    summing.settle()
     return result
 
 

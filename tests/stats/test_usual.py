@@ -17,11 +17,11 @@ from kdissect.kafka import apis
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.limits import DEFAULT
 from kdissect.stats import intervals
-from kdissect.stats.findings.rule import Rule
+from kdissect.stats.contents import COUNTED_BY_CORE, ONE
+from kdissect.stats.core_tallies import COUNTED, ONLY_COUNTED
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.stats.transactions import Transactions
-from kdissect.stats.usual import COUNTED, ONLY_COUNTED
 from tests.captures import pcap
 from tests.core import needs_core
 from tests.exchange_factory import connection
@@ -252,7 +252,7 @@ def test_filters_leave_the_rest_of_a_connection_as_it_is(
 def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -> None:
     summarizer, findings = Summarizer(parts=frozenset(PARTS)), Findings(DEFAULT)
     for part in (summarizer.traffic, summarizer.records, *summarizer.parts.values()):
-        assert hasattr(part, "feed_usual")
+        assert COUNTED_BY_CORE in part.takes
     for api in map(apis.by_key, COUNTED):
         assert api is not None
         if api.key in ONLY_COUNTED:
@@ -263,8 +263,8 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
                 assert not names_cluster(api.key, version)
         of_cluster = findings.of_clusters.of(connection())
         for rule in (
-            *findings.of_connections.rules_for(api.name, has_flaw=False),
-            *of_cluster.rules_for(api.name, has_flaw=False),
+            *findings.of_connections.rules_for(ONE, api.name, has_flaw=False),
+            *of_cluster.rules_for(ONE, api.name, has_flaw=False),
         ):
             is_odd = rule.name in (
                 "oversized-messages",
@@ -275,4 +275,4 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
                 "offset-out-of-range",
                 "far-timestamps",
             )  # the core counts none of those
-            assert is_odd or type(rule).feed_usual is not Rule.feed_usual, rule.name
+            assert is_odd or COUNTED_BY_CORE in rule.takes, rule.name

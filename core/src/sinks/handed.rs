@@ -56,8 +56,8 @@ impl CarriedBatches {
     }
 }
 
-/// A group as Python takes it, see kdissect/stats/usual.py: what the exchanges have in common; their counts; and those
-/// of their API.
+/// A group as Python takes it, see kdissect/stats/core_tallies.py: what the exchanges have in common; their counts; and
+/// those of their API.
 pub struct Tally {
     pub common: (
         Handle,

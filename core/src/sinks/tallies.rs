@@ -1,4 +1,4 @@
-//! Usual exchanges -> counts of those that are alike, connection by connection, for kdissect/stats/usual.py.
+//! Usual exchanges -> counts of those that are alike, connection by connection, for kdissect/stats/core_tallies.py.
 //!
 //! The counts of a connection are passed on before Python takes an exchange of it, and when it is no longer here;
 //! those of all connections when there are enough of them.

@@ -16,6 +16,7 @@ from kdissect.names import kept as kept_name
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, listed, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
+from kdissect.stats.contents import EACH, ONE, SUM, SUMS
 from kdissect.stats.findings.rule import (
     APIS,
     Bursts,
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.load import Aggregate
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 
 _MIN_CONNECTIONS = 10
@@ -86,17 +86,18 @@ class ConnectionChurn(Rule):
         "or the client was refused, are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
+    takes = SUMS
     counts = ShortConnection
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
+    def feed(self, tally: Alike) -> None:
         """Count requests after the handshake. SASL tokens without a header have no client ID."""
-        if aggregate.keys.api_key is None:
+        if tally.keys.api_key is None:
             return
-        key = aggregate.client, aggregate.connection.client.ip, aggregate.broker, aggregate.connection.key
+        key = tally.client, tally.connection.client.ip, tally.broker, tally.connection.key
         kept = self.kept[key]
-        kept.begin(*aggregate.first[0])
-        if aggregate.keys.api not in HANDSHAKE_APIS:
-            kept.requests += aggregate.exchanges
+        kept.begin(*tally.first[0])
+        if tally.api not in HANDSHAKE_APIS:
+            kept.requests += tally.exchanges
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note that the broker ended a connection, or why the client could not use it."""
@@ -517,6 +518,7 @@ class UnsupportedVersions(Rule):
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."
     )
+    takes = frozenset({ONE, SUM})
     needs_flaws = True
     counts = Requests
 
@@ -528,30 +530,28 @@ class UnsupportedVersions(Rule):
         self.rejected = Bounded(limits.summary_rows, RejectedApiVersions)
         self.accepted = Bounded(limits.summary_rows, Evidence)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note accepted requests."""
-        keys = aggregate.keys
-        if keys.has_flaw:
+    def feed(self, tally: Tally) -> None:
+        """Count rejected requests, and accepted ones: those with a flaw, and sums of those without."""
+        connection = tally.connection
+        key = tally.client, connection.key
+        if tally.exchange is None:
+            if not tally.has_flaw:
+                self.accepted[tally.broker, tally.api, tally.keys.api_version].add(tally)
+                rejected = self.rejected.get(key)
+                if rejected is not None and (tally.last_ns or 0) >= rejected.first_ns:
+                    rejected.works = True
             return
-        self.accepted[aggregate.broker, keys.api, keys.api_version].add_aggregate(aggregate)
-        rejected = self.rejected.get((aggregate.client, aggregate.connection.key))
-        if rejected is not None and (aggregate.last_ns or 0) >= rejected.first_ns:
-            rejected.works = True
-
-    def feed(self, facts: Facts) -> None:
-        """Count rejected requests, and accepted ones with a flaw."""
-        exchange = facts.exchange
-        version, connection = exchange.api_version, exchange.connection
-        is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_disconnected(exchange)
-        key = facts.client, connection.key
-        if facts.api == _API_VERSIONS and is_refused:
-            self.rejected[key].add(facts)
+        exchange = tally.exchange
+        version = exchange.api_version
+        is_refused, is_silent = _UNSUPPORTED in tally.errors, _may_be_disconnected(exchange)
+        if tally.api == _API_VERSIONS and is_refused:
+            self.rejected[key].add(tally)
         elif is_refused or is_silent:
-            kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
-            kept.add(facts)
+            kept = self.kept[tally.client, tally.broker, tally.api, version, is_silent]
+            kept.add(tally)
             kept.connections.add(connection.name)
         elif exchange.response is not None:
-            self.accepted[facts.broker, facts.api, version].add(facts)
+            self.accepted[tally.broker, tally.api, version].add(tally)
             if key in self.rejected:
                 self.rejected[key].works = True
 
@@ -832,12 +832,13 @@ class ClientIds(Rule):
     title = "Two applications use the same client ID."
     when = "Clients with the same ID but different libraries or principals, active at the same time."
     advice = "Give each application a separate client.id; its instances can share it."
+    takes = SUMS
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
+    def feed(self, tally: Alike) -> None:
         """Note when an application was active."""
-        keys = aggregate.keys
+        keys = tally.keys
         if keys.client_id and keys.kind == ANSWERED and keys.api not in HANDSHAKE_APIS:
-            self.kept[keys.client_id, keys.software, keys.principal].add_aggregate(aggregate)
+            self.kept[keys.client_id, keys.software, keys.principal].add(tally)
 
     def findings(self) -> Iterator[RulePart]:
         """Client IDs of applications that were active at the same time."""
@@ -960,11 +961,11 @@ class Speed(Evidence):
     total_us: Quantiles = merged(Quantiles)
     slowest: tuple[int, int, int, str, str, int] = largest((0, 0, 0, "", "", 0))
 
-    def add_times(self, aggregate: Aggregate) -> None:
+    def add_times(self, tally: Alike) -> None:
         """Add measured exchanges."""
-        self.service_us.merge(aggregate.service_us)
-        self.total_us.merge(aggregate.total_us)
-        self.add_aggregate(aggregate)
+        self.service_us.merge(tally.service_us)
+        self.total_us.merge(tally.total_us)
+        self.add(tally)
 
 
 def _both_times(total_us: int | None, service_us: int) -> str:
@@ -990,6 +991,7 @@ class SlowBroker(Rule):
         "more on each."
     )
     advice = "Compare its disks, garbage collection, network and number of leaders with those of its peers."
+    takes = SUMS
     counts = Speed
 
     round_trips: Bounded[str, Quantiles] = merged()  # the shortest of each connection to a broker
@@ -998,10 +1000,10 @@ class SlowBroker(Rule):
         Rule.__init__(self, limits)
         self.round_trips = Bounded(limits.summary_rows, Quantiles)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
+    def feed(self, tally: Alike) -> None:
         """Note how long a broker took."""
-        if aggregate.keys.is_measured:
-            self.kept[aggregate.keys.api, aggregate.broker].add_times(aggregate)
+        if tally.keys.is_measured:
+            self.kept[tally.api, tally.broker].add_times(tally)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note how far away the broker is: seen from a client, service times include a round trip."""
@@ -1088,14 +1090,15 @@ class SlowRequests(Rule):
         "Look at the broker's log at that time: disk stalls, garbage collection, replicas that left the ISR "
         "(replica.lag.time.max.ms bounds how long acks=all waits for one), leaders that moved."
     )
+    takes = SUMS
     counts = Speed
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
+    def feed(self, tally: Alike) -> None:
         """Note how long a broker took."""
-        keys = aggregate.keys
+        keys = tally.keys
         if keys.is_measured and keys.api_key is not None:
-            key = aggregate.client, aggregate.broker, keys.api, aggregate.connection.key
-            self.kept[key].add_times(aggregate)
+            key = tally.client, tally.broker, keys.api, tally.connection.key
+            self.kept[key].add_times(tally)
 
     def findings(self) -> Iterator[RulePart]:
         """Clients with such requests, by broker and API."""
@@ -1185,28 +1188,26 @@ class Queueing(Rule):
         "max.in.flight.requests.per.connection (librdkafka: 1,000,000 by default). If each request takes "
         "long, see what it waits for: acks=all waits for all replicas in sync."
     )
+    takes = EACH
     apis = frozenset({"Produce"})
     counts = Queued
 
-    def feed(self, facts: Facts) -> None:
-        """Add a request."""
-        parts = facts.parts
+    def feed(self, tally: Tally) -> None:
+        """Add how long requests waited for the responses to earlier ones."""
+        kept = self.kept[tally.client, tally.connection.key]
+        kept.ends.add((tally.connection.client.ip, tally.broker))
+        if tally.exchange is None:
+            queued, noted = tally.queued_us, tally.noted
+            kept.add(queued.buckets(), queued.max or 0, tally.exchanges, (noted.first_ns, noted.last_ns))
+            kept.total_us.merge(tally.total_us)
+            kept.service_us.merge(tally.service_us)
+            return
+        parts = tally.parts
         queued_us = (parts.queued_us or 0) if parts is not None else 0
-        kept = self.kept[facts.client, facts.exchange.connection.key]
-        kept.add({bucket_of(queued_us): 1}, queued_us, 1, (facts.time_ns, facts.time_ns))
-        kept.ends.add((facts.exchange.connection.client.ip, facts.broker))
-        if (total_us := facts.total_us) is not None and facts.service_us is not None:
+        kept.add({bucket_of(queued_us): 1}, queued_us, 1, (tally.time_ns, tally.time_ns))
+        if (total_us := tally.total_us) is not None and tally.service_us is not None:
             kept.total_us.add(total_us)
-            kept.service_us.add(facts.service_us)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Add requests that the core has counted."""
-        kept = self.kept[usual.client, usual.connection.key]
-        queued_us, noted = usual.queued_us, usual.noted
-        kept.add(queued_us.buckets(), queued_us.max or 0, usual.exchanges, (noted.first_ns, noted.last_ns))
-        kept.ends.add((usual.connection.client.ip, usual.broker))
-        kept.total_us.merge(usual.total_us)
-        kept.service_us.merge(usual.service_us)
+            kept.service_us.add(tally.service_us)
 
     def findings(self) -> Iterator[RulePart]:
         """Producers with such connections."""
@@ -1266,22 +1267,20 @@ class ClientUnserved(Rule):
         "out where another finding about the client, or about clients at its address, says why."
     )
     advice = "See the other findings and the errors of this client: summary --where 'client_id == \"NAME\"'."
+    takes = SUMS
     counts = Served
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
+    def feed(self, tally: Alike) -> None:
         """Count requests."""
-        keys = aggregate.keys
+        keys = tally.keys
         if not keys.has_request:
             return
-        kept = self.kept[aggregate.client, aggregate.connection.client.ip]
-        failed = aggregate.no_answer + aggregate.broken_off + aggregate.failed
+        kept = self.kept[tally.client, tally.connection.client.ip]
+        failed = tally.no_answer + tally.broken_off + tally.failed
         if failed:
-            evidence = Evidence()
-            evidence.add_aggregate(aggregate)
-            evidence.count = failed
-            join(kept, evidence, Evidence)
+            kept.add(tally, failed)
         if keys.kind in (ANSWERED, UNACKNOWLEDGED) and keys.api not in HANDSHAKE_APIS:
-            kept.served += aggregate.exchanges - failed - aggregate.abandoned
+            kept.served += tally.exchanges - failed - tally.abandoned
 
     def _reports(self, each: Served) -> bool:
         return each.count >= _MIN_UNSERVED and not each.served

@@ -20,6 +20,7 @@ from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, HANDSHAKE_APIS, TLS_ALERT
+from kdissect.stats.contents import ONE, SUM
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.sums import Summed, initialize, join, joined, largest, latest, merged, summed, total
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.load import Aggregate
+    from kdissect.stats.tallies import Tally
 
 _PROXY = "proxy"
 TLS = "TLS"
@@ -314,6 +315,7 @@ class Unreachable(ConnectionRule):
     of = ("host", BROKER)
     cut = "count"
     lost = "length_ns"
+    takes = frozenset({ONE, SUM})
     apis = ADVERTISING
     counts = Attempts
     openings: ClassVar[frozenset[str]] = frozenset()
@@ -330,15 +332,14 @@ class Unreachable(ConnectionRule):
         self.named = Listeners(limits)  # advertised
         self.opened = Bounded(limits.summary_rows, Evidence)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note the addresses of brokers and clients."""
-        self.known.add(aggregate.connection.broker)
-        self.known.add(Endpoint(aggregate.connection.client_end.ip, 0))
-
-    def feed(self, facts: Facts) -> None:
-        """Note the addresses that are advertised."""
-        for host, port in advertised(facts.exchange):
-            self.named.add(Endpoint(host, port))
+    def feed(self, tally: Tally) -> None:
+        """Note the addresses of brokers and clients, and those that are advertised."""
+        if tally.exchange is None:
+            self.known.add(tally.connection.broker)
+            self.known.add(Endpoint(tally.connection.client_end.ip, 0))
+        else:
+            for host, port in advertised(tally.exchange):
+                self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note when one last did."""
@@ -573,22 +574,18 @@ class AdvertisedUnreachable(Unreachable):
         self.advertised = Bounded(limits.summary_rows, Advertised)
         self.names = ResolvedNames(limits)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note the addresses of brokers and clients, and what clients do."""
-        Unreachable.feed_aggregate(self, aggregate)
-        looker = self.lookers[aggregate.connection.client.ip]
-        looker.hidden -= aggregate.exchanges
-        if aggregate.keys.api not in _LOOKING:
-            looker.others += aggregate.exchanges
-
-    def feed(self, facts: Facts) -> None:
-        """Note what is advertised to which client."""
-        Unreachable.feed(self, facts)
-        exchange = facts.exchange
-        if exchange.response_frame is not None:
-            for host, port in advertised(exchange):
-                key = host, port, exchange.connection.client.ip
-                self.advertised[key].take(exchange.response_frame.end_ns, facts.id)
+    def feed(self, tally: Tally) -> None:
+        """Note the addresses of brokers and clients, what is advertised to which client, and what it does."""
+        Unreachable.feed(self, tally)
+        client_ip = tally.connection.client.ip
+        if tally.exchange is None:
+            looker = self.lookers[client_ip]
+            looker.hidden -= tally.exchanges
+            if tally.api not in _LOOKING:
+                looker.others += tally.exchanges
+        elif (response := tally.exchange.response_frame) is not None:
+            for host, port in advertised(tally.exchange):
+                self.advertised[host, port, client_ip].take(response.end_ns, tally.id)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note what its client does."""
@@ -714,6 +711,7 @@ class TlsPortMismatch(ConnectionRule):
     )
     advice = "Make the client's security.protocol and port match the broker's listeners."
 
+    takes = frozenset({ONE, SUM})
     needs_flaws = True
 
     plaintext: Listeners = merged()
@@ -724,16 +722,13 @@ class TlsPortMismatch(ConnectionRule):
         self.plaintext = Listeners(limits)
         self.hellos = Bounded(limits.summary_rows, Mismatches)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note listeners that respond in plaintext."""
-        if aggregate.keys.kind == ANSWERED:
-            self.plaintext.add(aggregate.connection.broker)
-
-    def feed(self, facts: Facts) -> None:
-        """Note alerts."""
-        exchange = facts.exchange
-        if exchange.kind != ANSWERED and any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
-            self.kept[facts.client, exchange.connection.client.ip, facts.broker].add(facts)
+    def feed(self, tally: Tally) -> None:
+        """Note listeners that respond in plaintext, and alerts."""
+        exchange = tally.exchange
+        if tally.kind == ANSWERED:
+            self.plaintext.add(tally.connection.broker)
+        elif exchange is not None and any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
+            self.kept[tally.client, tally.connection.client.ip, tally.broker].add(tally)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
@@ -796,6 +791,7 @@ class ClosedInHandshake(ConnectionRule):
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
         "has a healthy target."
     )
+    takes = frozenset({ONE, SUM})
     apis = ADVERTISING
 
     plaintext: Listeners = merged()
@@ -806,15 +802,13 @@ class ClosedInHandshake(ConnectionRule):
         self.plaintext = Listeners(limits)
         self.listeners = Listeners(limits)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Note listeners, and those that respond in plaintext."""
-        self.listeners.add(aggregate.connection.broker)
-        if aggregate.keys.kind == ANSWERED:
-            self.plaintext.add(aggregate.connection.broker)
-
-    def feed(self, facts: Facts) -> None:
-        """Note listeners that are advertised."""
-        self.listeners.learn(facts.exchange)
+    def feed(self, tally: Tally) -> None:
+        """Note listeners, those that are advertised, and those that respond in plaintext."""
+        self.listeners.add(tally.connection.broker)
+        if tally.kind == ANSWERED:
+            self.plaintext.add(tally.connection.broker)
+        if tally.exchange is not None:
+            self.listeners.learn(tally.exchange)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""

@@ -11,6 +11,7 @@ from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
 from kdissect.limits import SECOND_NS
 from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, span, times
+from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.tallies import Alike, Tally
     from kdissect.stats.transactions import Producer, Transaction
-    from kdissect.stats.usual import Usual
 
 
 _MIN_EMPTY = 100
@@ -59,27 +60,27 @@ class EmptyPolls(Rule):
     advice = (
         "Let the broker wait: set fetch.max.wait.ms to 500 and fetch.min.bytes to at least 1 on the consumer."
     )
+    takes = EACH
     apis = frozenset({"Fetch", "ShareFetch"})
     counts = Polls
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Count responses to consumers, and empty ones."""
-        if facts.replica or facts.latency_us is None or facts.errors:
+        if tally.exchange is None:
+            if (reads := tally.reads) is not None and not reads.are_replicated:
+                kept = self.kept[tally.client, tally.connection.key]
+                kept.responses += tally.exchanges
+                kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
+                kept.add_noted(tally, reads.empty)
             return
-        kept = self.kept[facts.client, facts.exchange.connection.key]
+        if tally.replica or tally.latency_us is None or tally.errors:
+            return
+        kept = self.kept[tally.client, tally.connection.key]
         kept.responses += 1
-        request = facts.exchange.request or {}
+        request = tally.exchange.request or {}
         kept.max_wait_ms = max(kept.max_wait_ms, request.get("max_wait_ms") or 0)
-        if not any(data is not None and len(data) for data in (each.fetched for each in facts.touched)):
-            kept.add(facts)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count responses, and empty ones."""
-        if (reads := usual.reads) is not None and not reads.are_replicated:
-            kept = self.kept[usual.client, usual.connection.key]
-            kept.responses += usual.exchanges
-            kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
-            kept.add_usual(usual, reads.empty)
+        if not any(data is not None and len(data) for data in (each.fetched for each in tally.touched)):
+            kept.add(tally)
 
     def _reports(self, each: Polls) -> bool:
         return each.busiest >= _MIN_EMPTY and each.count >= _SHARE * each.responses
@@ -169,33 +170,36 @@ class FallingBehind(Rule):
         "Check what the consumer does between polls, and whether it is throttled. Adding members helps, up "
         "to the number of partitions. --lag shows each partition."
     )
+    takes = EACH
     apis = frozenset({"Fetch"})
     counts = Reading
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Add positions; replicas are not consumers."""
-        if facts.replica:
+        if tally.exchange is None:
+            self._add_reads(tally)
             return
-        response = facts.exchange.response_frame
-        time_ns = facts.exchange.time_ns if response is None else response.start_ns
-        for position in facts.positions:
+        if tally.replica:
+            return
+        response = tally.exchange.response_frame
+        time_ns = tally.exchange.time_ns if response is None else response.start_ns
+        for position in tally.positions:
             if not position.error:
-                kept = self.kept[facts.client, position.topic, position.partition]
+                kept = self.kept[tally.client, position.topic, position.partition]
                 kept.add_position(time_ns, position)
                 if position.lag:
-                    kept.add(facts)
+                    kept.add(tally)
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Add positions."""
-        if (reads := usual.reads) is None or reads.are_replicated:
+    def _add_reads(self, tally: Alike) -> None:
+        if (reads := tally.reads) is None or reads.are_replicated:
             return
         for topic, partitions in reads.topics:
             for each in partitions:
-                kept = self.kept[usual.client, topic.name, each.partition]
-                kept.lag.add_usual(each.lags)
+                kept = self.kept[tally.client, topic.name, each.partition]
+                kept.lag.add_counted(each.lags)
                 if each.lags.number:
                     kept.start = earlier(kept.start, each.lags.start)
-                kept.add_usual(usual, each.behind)
+                kept.add_noted(tally, each.behind)
 
     def findings(self) -> Iterator[RulePart]:
         """Consumers whose lag grows, by topic."""
@@ -360,6 +364,7 @@ class BlockedReaders(Rule):
         "See what the producer does while its transaction is open (if it is not captured: kafka-transactions "
         "find-hanging). Commit more often, or lower its transaction.timeout.ms."
     )
+    takes = EACH
     apis = Transactions.apis | {"Fetch"}
     counts = Stability
 
@@ -369,28 +374,30 @@ class BlockedReaders(Rule):
         Rule.__init__(self, limits)
         self.transactions = Transactions(limits)
 
-    def feed(self, facts: Facts) -> None:
-        """Add the offsets of a response; -1 means that the consumer reads uncommitted records too. Add what
+    def feed(self, tally: Tally) -> None:
+        """Add the offsets of responses; -1 means that the consumer reads uncommitted records too. Add what
         transactions consist of.
         """
-        response, request = facts.exchange.response_frame, facts.exchange.request or {}
-        if facts.api != "Fetch":
-            if facts.api != "Produce" or request.get("transactional_id"):
-                self.transactions.feed(facts)
+        if tally.exchange is None:
+            self._add_reads(tally)
             return
-        if facts.replica or response is None:
+        if tally.api != "Fetch":
+            if tally.api != "Produce" or (tally.exchange.request or {}).get("transactional_id"):
+                self.transactions.feed(tally)
             return
-        for position in facts.positions:
+        response = tally.exchange.response_frame
+        if tally.replica or response is None:
+            return
+        for position in tally.positions:
             stable, end = position.last_stable_offset, position.high_watermark
             if not position.error and stable is not None and stable >= 0 and end is not None:
                 kept = self.kept[position.topic, position.partition]
                 kept.high_watermark.add(response.start_ns, end)
                 kept.last_stable.add(response.start_ns, stable)
-                kept.connections.add(facts.exchange.connection.id)
+                kept.connections.add(tally.connection.id)
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Add offsets."""
-        if (reads := usual.reads) is None or reads.are_replicated:
+    def _add_reads(self, tally: Alike) -> None:
+        if (reads := tally.reads) is None or reads.are_replicated:
             return
         for topic, partitions in reads.topics:
             for each in partitions:
@@ -399,7 +406,7 @@ class BlockedReaders(Rule):
                     kept = self.kept[topic.name, each.partition]
                     kept.high_watermark.add_counted(end)
                     kept.last_stable.add_counted(stable)
-                    kept.connections.add(usual.connection.id)
+                    kept.connections.add(tally.connection.id)
 
     def findings(self) -> Iterator[RulePart]:
         """Partitions whose readers were held up."""
@@ -573,6 +580,7 @@ class RebalanceStorm(Rule):
         "max.poll.interval.ms to process records; with a group.instance.id a member can return without a "
         "rebalance. --groups shows what triggered each rebalance."
     )
+    takes = EACH
     apis = frozenset(
         {
             *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"),
@@ -586,13 +594,9 @@ class RebalanceStorm(Rule):
         Rule.__init__(self, limits)
         self.groups = Groups(limits)
 
-    def feed(self, facts: Facts) -> None:
-        """Add the group events of an exchange."""
-        self.groups.feed(facts)
-
-    def feed_usual(self, usual: Usual) -> None:
+    def feed(self, tally: Tally) -> None:
         """Add group events."""
-        self.groups.feed_usual(usual)
+        self.groups.feed(tally)
 
     def findings(self) -> Iterator[RulePart]:
         """All storms."""

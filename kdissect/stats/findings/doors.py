@@ -15,6 +15,7 @@ from kdissect.exchanges.nodes import nodes
 from kdissect.net.analysis import UNOPENED
 from kdissect.phrases import listed, many
 from kdissect.stats.connection_log import BROKER
+from kdissect.stats.contents import ONE, SUM, SUMS
 from kdissect.stats.findings.connections import (
     TLS,
     Attempts,
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.load import Aggregate
+    from kdissect.stats.tallies import Alike, Tally
 
 _RETRIES = 3
 _PORTS, _NODES = 5, 3  # named in messages
@@ -195,6 +195,7 @@ class WrongProtocol(ConnectionRule):
         "an application with the wrong port. Brokers log each as Invalid receive; kdissect explain NUMBER "
         "says what a size stands for."
     )
+    takes = SUMS
     counts = Strangers
 
     brokers: Listeners = merged()
@@ -205,9 +206,9 @@ class WrongProtocol(ConnectionRule):
         self.brokers = Listeners(limits)
         self.encrypted = Listeners(limits)
 
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
+    def feed(self, tally: Alike) -> None:
         """Note where brokers respond."""
-        self.brokers.add(aggregate.connection.broker)
+        self.brokers.add(tally.connection.broker)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it is not Kafka's; note where TLS is answered."""
@@ -281,30 +282,30 @@ class SharedAddress(Rule):
         "Give each broker another address or port in advertised.listeners, also behind a proxy or "
         "load balancer."
     )
+    takes = frozenset({ONE, SUM})
     apis = _ROUTED | {"Metadata", "DescribeCluster"}
     counts = Shared
 
-    def feed(self, facts: Facts) -> None:
-        """Note brokers with the same address, and requests that reached the wrong one."""
-        if facts.api in _ROUTED:
-            if "NOT_LEADER_OR_FOLLOWER" in facts.errors and not facts.replica:
-                self.kept[facts.broker].misled += 1
+    def feed(self, tally: Tally) -> None:
+        """Note brokers with the same address, requests to brokers, and those that reached the wrong one."""
+        if tally.exchange is None:
+            if tally.api in _ROUTED:
+                self.kept[tally.broker].requests += tally.exchanges
+            return
+        if tally.api in _ROUTED:
+            if "NOT_LEADER_OR_FOLLOWER" in tally.errors and not tally.replica:
+                self.kept[tally.broker].misled += 1
             return
         ids: dict[str, set[int]] = {}
-        for node in nodes(facts.exchange):
+        for node in nodes(tally.exchange):
             host = f"[{node.host}]" if ":" in node.host else node.host
             ids.setdefault(f"{host}:{node.port}", set()).add(node.id)
         for end, numbers in ids.items():
             if len(numbers) > 1:
-                kept = self.kept[facts.kept(end)]
-                kept.add(facts)
+                kept = self.kept[tally.kept(end)]
+                kept.add(tally)
                 for number in numbers:
                     kept.node_ids.add(str(number))
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Count the requests to each broker."""
-        if aggregate.keys.api in _ROUTED:
-            self.kept[aggregate.broker].requests += aggregate.exchanges
 
     def findings(self) -> Iterator[RulePart]:
         """Addresses that several brokers share, each with the requests that went there."""

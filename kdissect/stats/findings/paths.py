@@ -15,18 +15,17 @@ from kdissect.net.analysis import OPENED, SILENCE_NS, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many, size, span
 from kdissect.stats.connection_log import BROKER, CLIENT
+from kdissect.stats.contents import EACH, SUM, SUMS
 from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
 from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
 
 if TYPE_CHECKING:
-    from kdissect.model import ConnectionInfo
+    from kdissect.model import ConnectionInfo, Exchange
     from kdissect.net.analysis import TcpAnalysis
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Scope
-    from kdissect.stats.load import Aggregate
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -330,32 +329,20 @@ class SlowTransfer(Rule):
         "check that window scaling is on (net.ipv4.tcp_window_scaling, and no firewall removes the option), "
         "then the bandwidth of the path."
     )
+    takes = EACH | SUMS
     apis = frozenset({"Produce", "Fetch"})
     counts = Transfers
 
-    def feed(self, facts: Facts) -> None:
-        """Add how long the messages of an exchange took: nothing, if one packet has each."""
-        exchange = facts.exchange
-        transfer_us = 0
-        if exchange.announced is not None:
-            frame = exchange.response_frame or exchange.first_frame
-            transfer_us = max(0, frame.end_ns - frame.start_ns) // 1000
-        elif (total_us := facts.total_us) is not None:
-            transfer_us = total_us - (facts.latency_us or 0)
-        if transfer_us:
-            self.kept[_ends(exchange.connection, facts.client, facts.broker)].transfer_us += transfer_us
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Add the same of exchanges that the core has counted."""
-        if usual.transfer_us:
-            self.kept[_ends(usual.connection, usual.client, usual.broker)].transfer_us += usual.transfer_us
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Add their number and sizes."""
-        if aggregate.keys.api in self.apis:
-            kept = self.kept[_ends(aggregate.connection, aggregate.client, aggregate.broker)]
-            kept.add_aggregate(aggregate)
-            kept.bytes += aggregate.request_bytes + aggregate.response_bytes
+    def feed(self, tally: Tally) -> None:
+        """Add how long the messages took: nothing, if one packet has each; of sums, number and sizes."""
+        if tally.form == SUM and tally.api not in self.apis:
+            return
+        kept = self.kept[_ends(tally.connection, tally.client, tally.broker)]
+        if tally.form == SUM:
+            kept.add(tally)
+            kept.bytes += tally.request_bytes + tally.response_bytes
+        else:
+            kept.transfer_us += tally.transfer_us if tally.exchange is None else _transfer_us(tally.exchange)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note round trip and losses."""
@@ -387,6 +374,13 @@ class SlowTransfer(Rule):
             f"{duration(1000 * each.transfer_us)}: {size(each.under_way)} in each round trip of "
             f"{duration(each.round_trip_ns)}, {lost} lost"
         )
+
+
+def _transfer_us(exchange: Exchange) -> int:
+    if exchange.announced is not None:
+        frame = exchange.response_frame or exchange.first_frame
+        return max(0, frame.end_ns - frame.start_ns) // 1000
+    return 0 if exchange.total_us is None else exchange.total_us - max(0, exchange.latency_us or 0)
 
 
 def _ends(info: ConnectionInfo, client: str, broker: str) -> tuple[str, str, str, str]:

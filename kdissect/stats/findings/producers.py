@@ -11,6 +11,7 @@ from kdissect.kafka.batches import read_records
 from kdissect.kafka.codes import error_code
 from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.phrases import listed, many, times
+from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 
 _NAMES = 3  # clients shown in a message,
@@ -55,6 +56,7 @@ class Acks(Rule):
     title = "A producer with acks=0 or 1 writes to a replicated topic."
     when = "Any occurrence: acks=0 is a warning, acks=1 a note."
     advice = "Set acks=all and enable.idempotence=true, unless losing records is acceptable."
+    takes = EACH
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
 
@@ -64,26 +66,21 @@ class Acks(Rule):
         Rule.__init__(self, limits)
         self.topics = Topics(limits)
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Note the replicas of topics, and producers that do not wait for them."""
-        if facts.api in APIS:
-            self.topics.learn(facts)
-            return
-        acks = (facts.exchange.request or {}).get("acks")
-        if acks in _ACKS_MEANING:
-            for topic in dict.fromkeys(each.topic for each in facts.touched):
+        if tally.exchange is None:
+            if tally.writes is not None and tally.writes.acks in _ACKS_MEANING:
+                for written in tally.writes.topics:
+                    kept = self.kept[written.topic.name, tally.writes.acks]
+                    kept.add_noted(tally, written.noted._replace(number=written.exchanges))
+                    kept.clients.add(tally.client)
+        elif tally.api in APIS:
+            self.topics.learn(tally)
+        elif (acks := (tally.exchange.request or {}).get("acks")) in _ACKS_MEANING:
+            for topic in dict.fromkeys(each.topic for each in tally.touched):
                 kept = self.kept[topic, acks]
-                kept.add(facts)
-                kept.clients.add(facts.client)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Note producers that do not wait for all replicas."""
-        if usual.writes is None or usual.writes.acks not in _ACKS_MEANING:
-            return
-        for written in usual.writes.topics:
-            kept = self.kept[written.topic.name, usual.writes.acks]
-            kept.add_usual(usual, written.noted._replace(number=written.exchanges))
-            kept.clients.add(usual.client)
+                kept.add(tally)
+                kept.clients.add(tally.client)
 
     def findings(self) -> Iterator[RulePart]:
         """Producers of topics known to have replicas."""
@@ -179,7 +176,7 @@ class EpochDuplicates(Rule):
         self.noted = 0
 
     def feed(self, facts: Facts) -> None:
-        """Note the records that may be sent again, and those that may be sent again now."""
+        """Note the records that a client may retry, and those that it may retry now."""
         for each in facts.touched:
             if each.produced is None or each.error == _DUPLICATE:
                 continue
@@ -371,6 +368,7 @@ class HotPartitions(Rule):
         "Check which keys are most frequent: a single hot key can be spread over partitions only by salting "
         "it or by sending records without a key."
     )
+    takes = EACH
     apis = frozenset({"Produce"}) | APIS
     counts = PartitionWrites
 
@@ -380,24 +378,22 @@ class HotPartitions(Rule):
         Rule.__init__(self, limits)
         self.topics = Topics(limits)
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Count accepted bytes, and note the number of partitions."""
-        if facts.api in APIS:
-            self.topics.learn(facts)
-            return
-        for each in facts.touched:
-            if each.produced is not None and not each.error:
-                kept = self.kept[each.topic, each.partition]
-                kept.add(facts)
-                kept.bytes += len(each.produced)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count accepted bytes."""
-        for written in usual.writes.topics if usual.writes is not None else ():
-            for each in written.partitions:
-                kept = self.kept[written.topic.name, each.partition]
-                kept.add_usual(usual, each.noted)
-                kept.bytes += each.size[0]
+        if tally.exchange is None:
+            for written in tally.writes.topics if tally.writes is not None else ():
+                for part in written.partitions:
+                    kept = self.kept[written.topic.name, part.partition]
+                    kept.add_noted(tally, part.noted)
+                    kept.bytes += part.size[0]
+        elif tally.api in APIS:
+            self.topics.learn(tally)
+        else:
+            for each in tally.touched:
+                if each.produced is not None and not each.error:
+                    kept = self.kept[each.topic, each.partition]
+                    kept.add(tally)
+                    kept.bytes += len(each.produced)
 
     def findings(self) -> Iterator[RulePart]:
         """The hottest partition of each topic."""
@@ -521,28 +517,28 @@ class TinyBatches(Rule):
         "Let the producer fill batches: set linger.ms to a value from 5 to 100, and do not flush after each "
         "record."
     )
+    takes = EACH
     apis = frozenset({"Produce"})
     counts = BatchBursts
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Count batches; a message set of magic 0 or 1 is one."""
-        for each in facts.touched:
+        if tally.exchange is None:
+            for written in tally.writes.topics if tally.writes is not None else ():
+                kept = self.kept[tally.client, written.topic.name]
+                kept.add_noted(tally, written.noted)
+                size, number = written.size
+                kept.bytes += size
+                kept.records += number
+            return
+        for each in tally.touched:
             data = each.produced
             records = None if data is None else data.count()
             if data is not None and records:
-                kept = self.kept[facts.client, each.topic]
-                kept.add(facts)
+                kept = self.kept[tally.client, each.topic]
+                kept.add(tally)
                 kept.bytes += len(data)
                 kept.records += records
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Count batches."""
-        for written in usual.writes.topics if usual.writes is not None else ():
-            kept = self.kept[usual.client, written.topic.name]
-            kept.add_usual(usual, written.noted)
-            size, records = written.size
-            kept.bytes += size
-            kept.records += records
 
     def _reports(self, each: BatchBursts) -> bool:
         is_many = each.busiest >= _MIN_BATCHES and each.records < _RECORDS * each.count

@@ -15,10 +15,23 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.limits import SECOND_NS
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, topic_label
+from kdissect.stats.contents import ONE
 from kdissect.stats.document import RuleRow
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.rows import row_of
-from kdissect.stats.sums import Summed, earliest, join, joined, largest, latest, merged, summed, total
+from kdissect.stats.sums import (
+    Summed,
+    earlier,
+    earliest,
+    join,
+    joined,
+    largest,
+    later,
+    latest,
+    merged,
+    summed,
+    total,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +39,9 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.contents import Noted
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Aggregate
-    from kdissect.stats.usual import Noted, Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -85,31 +98,27 @@ class Evidence(Summed):
         """The times of these."""
         return [time_ns for time_ns, _ in self._examples]
 
-    def add(self, facts: Facts, count: int = 1, error: str | None = None) -> None:
-        """Add an exchange with ``count`` occurrences, of this error."""
-        self.take(facts.time_ns, facts.id, count)
-        self.touch(facts.exchange.connection.client.ip, facts.broker)
-        if error is not None and (message := facts.messages.get(error)):
-            self.explained = min(self.explained, (facts.time_ns, facts.id, message))
+    def add(self, tally: Tally, count: int | None = None, error: str | None = None) -> None:
+        """Add a tally with ``count`` occurrences, of this error; None: one in each exchange."""
+        self.touch(tally.connection.client.ip, tally.broker)
+        if tally.exchange is not None:
+            self.take(tally.time_ns, tally.id, 1 if count is None else count)
+            if error is not None and (message := tally.messages.get(error)):
+                self.explained = min(self.explained, (tally.time_ns, tally.id, message))
+        else:
+            self.count += tally.exchanges if count is None else count
+            self.first_ns = earlier(tally.first_ns, self.first_ns)
+            self.last_ns = later(tally.last_ns, self.last_ns)
+            self._examples = _first(self._examples, tally.first)
 
-    def add_aggregate(self, aggregate: Aggregate) -> None:
-        """Add exchanges that are alike."""
-        assert aggregate.first_ns is not None
-        assert aggregate.last_ns is not None
-        self.count += aggregate.exchanges
-        self.first_ns = min(self.first_ns, aggregate.first_ns)
-        self.last_ns = max(self.last_ns, aggregate.last_ns)
-        self._examples = _first(self._examples, aggregate.first)
-        self.touch(aggregate.connection.client.ip, aggregate.broker)
-
-    def add_usual(self, usual: Usual, noted: Noted) -> None:
-        """Add occurrences that the core has counted."""
+    def add_noted(self, tally: Alike, noted: Noted) -> None:
+        """Add occurrences in some of the exchanges of a tally."""
         if noted.number:
             self.count += noted.number
             self.first_ns = min(self.first_ns, noted.first_ns)
             self.last_ns = max(self.last_ns, noted.last_ns)
-            self._examples = _first(self._examples, usual.first(noted))
-            self.touch(usual.connection.client.ip, usual.broker)
+            self._examples = _first(self._examples, tally.first_of(noted))
+            self.touch(tally.connection.client.ip, tally.broker)
 
     def touch(self, host: str, broker: str) -> None:
         """Note the ends of a connection."""
@@ -179,9 +188,9 @@ class Bursts(Evidence):
         Evidence.take(self, time_ns, exchange, count)
         _busiest(self.pieces, {time_ns // self.piece_ns: count})
 
-    def add_usual(self, usual: Usual, noted: Noted) -> None:
-        """Add occurrences that the core has counted, in intervals of 10 seconds."""
-        Evidence.add_usual(self, usual, noted)
+    def add_noted(self, tally: Alike, noted: Noted) -> None:
+        """Add occurrences in some of the exchanges of a tally, in intervals of 10 seconds."""
+        Evidence.add_noted(self, tally, noted)
         _busiest(self.pieces, dict(sorted(noted.pieces)))
 
     def add_evidence(self, evidence: Evidence) -> None:
@@ -280,8 +289,9 @@ class Rule(Summed, ABC):
             or not counted.
         is_event: whether it is about something that should not happen even once, whose cost is not counted.
         apart: findings with different names of this kind are not joined; empty: all of the rule are.
-        apis: APIs of the exchanges it needs; empty: all.
-        needs_flaws: whether it needs only exchanges with a flaw, see ``Facts``.
+        takes: forms of tallies that it needs, see ``Tally``.
+        apis: APIs of those that are no sums; empty: all.
+        needs_flaws: whether it needs of those only exchanges with a flaw, see ``Facts``.
         counts: type of the counts of a key.
         kept: key -> counts.
     """
@@ -298,6 +308,7 @@ class Rule(Summed, ABC):
     lost: ClassVar[str] = ""
     is_event: ClassVar[bool] = False
     apart: ClassVar[str] = ""
+    takes: ClassVar[frozenset[str]] = frozenset({ONE})
     apis: ClassVar[frozenset[str]] = frozenset()
     needs_flaws: ClassVar[bool] = False
     counts: ClassVar[Callable[[], Any]] = Evidence
@@ -312,14 +323,8 @@ class Rule(Summed, ABC):
         """Its description."""
         return row_of(RuleRow, cls, rule=cls.name)
 
-    def feed(self, facts: Facts) -> None:
-        """Add an exchange; many rules need none."""
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Add exchanges that the core has counted, as ``feed``."""
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Add exchanges that are alike, of any API; most rules do not need them."""
+    def feed(self, tally: Any) -> None:
+        """Add a tally, of the forms that it takes: ``Facts``, ``Alike`` or both. Some rules need none."""
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended; most rules do not need them."""

@@ -1,6 +1,6 @@
-"""Facts -> findings of all rules. Holds the rules.
+"""Tallies -> findings of all rules. Holds the rules.
 
-    Facts -> rules for this API -> parts -> causes.py -> rows, the worst first
+    Tallies -> rules for this API -> parts -> causes.py -> rows, the worst first
 
 A new rule is a class in one of these files, an entry in ``RULES``, one in ``causes.EXPLAINS`` if it explains
 others, and a test of when it reports something.
@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdissect.stats.by_cluster import ByCluster
+from kdissect.stats.contents import EACH, SUM, SUMS
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ClientUnserved,
@@ -92,9 +93,7 @@ if TYPE_CHECKING:
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Aggregate
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Tally
 
 RULES: tuple[type[Rule], ...] = (
     *(
@@ -123,47 +122,42 @@ RULES: tuple[type[Rule], ...] = (
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
 
 
+_MAX_CACHED = 1024  # APIs have names that a capture makes up: ``api 99``
+
+
 @summed
 class RuleSet(Summed):
-    """Some rules over the same facts, by name."""
+    """Some rules over the same tallies, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
-    _by_api: dict[tuple[str, bool], list[Rule]] = fed()
-    _of_any_api: dict[bool, list[Rule]] = fed()
-    _of_aggregates: list[Rule] = fed()
+    _by_api: dict[tuple[str, str, bool], list[Rule]] = fed(dict)
+
+    takes = EACH | SUMS
 
     def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
         self.rules = {rule.name: rule(limits) for rule in rules}
-        self._of_aggregates = [
-            rule for rule in self.rules.values() if type(rule).feed_aggregate is not Rule.feed_aggregate
+        self._by_api = {}
+
+    def feed(self, tally: Tally) -> None:
+        """Pass a tally to the rules that take it."""
+        key = tally.form, tally.api, tally.has_flaw
+        rules = self._by_api.get(key)
+        if rules is None:
+            rules = self.rules_for(tally.form, tally.api, has_flaw=tally.has_flaw)
+            if len(self._by_api) < _MAX_CACHED:
+                self._by_api[key] = rules
+        for rule in rules:
+            rule.feed(tally)
+
+    def rules_for(self, form: str, api: str, *, has_flaw: bool) -> list[Rule]:
+        """The rules that take tallies of a form, of an API, with a flaw or without."""
+        return [
+            rule
+            for rule in self.rules.values()
+            if form in rule.takes
+            and type(rule).feed is not Rule.feed
+            and (form == SUM or ((not rule.apis or api in rule.apis) and (has_flaw or not rule.needs_flaws)))
         ]
-        feeding = [rule for rule in self.rules.values() if type(rule).feed is not Rule.feed]
-        fed = (False, [rule for rule in feeding if not rule.needs_flaws]), (True, feeding)
-        self._of_any_api = {flawed: [rule for rule in rules if not rule.apis] for flawed, rules in fed}
-        self._by_api = {
-            (api, flawed): [rule for rule in rules if not rule.apis or api in rule.apis]
-            for api in frozenset().union(*(rule.apis for rule in feeding))
-            for flawed, rules in fed
-        }
-
-    def feed(self, facts: Facts) -> None:
-        """Pass an exchange to the rules for its API; in addition, count it for ``feed_aggregate``."""
-        for rule in self.rules_for(facts.api, has_flaw=facts.has_flaw):
-            rule.feed(facts)
-
-    def rules_for(self, api: str, *, has_flaw: bool) -> list[Rule]:
-        """The rules that are fed exchanges of an API, with a flaw or without."""
-        return self._by_api.get((api, has_flaw), self._of_any_api[has_flaw])
-
-    def feed_usual(self, usual: Usual) -> None:
-        """Pass exchanges that the core has counted to the same rules; ``feed_aggregate`` counts them too."""
-        for rule in self.rules_for(usual.api, has_flaw=False):
-            rule.feed_usual(usual)
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """Pass exchanges that are alike to the rules that need no more of them."""
-        for rule in self._of_aggregates:
-            rule.feed_aggregate(aggregate)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Pass a connection that has ended to all rules."""
@@ -198,24 +192,16 @@ class Findings(Summed):
     of_connections: RuleSet = merged()
     of_clusters: ByCluster = merged()
 
+    takes = EACH | SUMS
+
     def __init__(self, limits: Limits) -> None:
         self.of_connections = RuleSet(limits, _OF_CONNECTIONS)
         self.of_clusters = ByCluster(partial(RuleSet, limits, _OF_CLUSTERS), limits)
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """See ``RuleSet``."""
-        self.of_connections.feed(facts)
-        self.of_clusters.feed(facts)
-
-    def feed_usual(self, usual: Usual) -> None:
-        """See ``RuleSet``."""
-        self.of_connections.feed_usual(usual)
-        self.of_clusters.feed_usual(usual)
-
-    def feed_aggregate(self, aggregate: Aggregate) -> None:
-        """See ``RuleSet``."""
-        self.of_connections.feed_aggregate(aggregate)
-        self.of_clusters.of(aggregate.connection).feed_aggregate(aggregate)
+        self.of_connections.feed(tally)
+        self.of_clusters.feed(tally)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """See ``RuleSet``."""

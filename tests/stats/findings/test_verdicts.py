@@ -12,7 +12,7 @@ from kdissect.stats.findings.brokers import ClientUnserved, Queueing, SlowReques
 from kdissect.stats.findings.consumers import BlockedReaders
 from kdissect.stats.findings.producers import TransactionFailed
 from kdissect.stats.findings.rules import Findings
-from kdissect.stats.load import Aggregator
+from kdissect.stats.tallies import Summing
 from tests.exchange_factory import connection
 from tests.findings import findings_of, metadata, produce
 from tests.producers import facts_of
@@ -72,10 +72,10 @@ def test_that_no_request_succeeds_stands_below_the_reason_if_that_is_known() -> 
         findings = Findings(DEFAULT)
         for facts in [produce(number, error=error) for number in range(3)]:
             findings.feed(facts)
-        aggregator = Aggregator(DEFAULT, [findings.feed_aggregate])
+        summing = Summing(DEFAULT, [findings.feed])
         for facts in refused:
-            aggregator.feed(facts)
-        aggregator.settle()
+            summing.feed(facts)
+        summing.settle()
         assert [(row.rule, row.explained_by) for row in findings.rows()] == expected
 
 

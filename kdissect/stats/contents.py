@@ -1,0 +1,222 @@
+"""What tallies carry: their forms, and what the native core has counted in the bodies of exchanges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kdissect.stats.quantiles import Quantiles
+
+FORMS = ONE, COUNTED_BY_CORE, SUM = "one", "counted", "sum"
+"""Forms of a tally."""
+EACH, SUMS = frozenset({ONE, COUNTED_BY_CORE}), frozenset({SUM})
+"""What a counter takes, which it declares as ``takes``."""
+
+Stamp = tuple[int, int]
+"""Time of a request, and number of the exchange."""
+
+Counted = tuple[int, int, "list[tuple[int, int]]"]
+"""Number of samples, bits of a slot, and the samples kept: times and values; see ``lag.Samples``."""
+
+
+class Noted(NamedTuple):
+    """Occurrences.
+
+    Attributes:
+        number: how many.
+        first_ns, last_ns: times of the first and last.
+        first: the first five exchanges.
+        pieces: start in intervals of 10 seconds since 1970, and how many are in this one.
+    """
+
+    number: int
+    first_ns: int
+    last_ns: int
+    first: list[Stamp]
+    pieces: list[tuple[int, int]]
+
+
+class Topic(NamedTuple):
+    """A topic; ``named_ns``: completion of the first exchange, if it has an ID."""
+
+    name: str
+    id: str | None
+    named_ns: int
+
+
+class CountedRun(NamedTuple):
+    """Consecutive sequence numbers of a producer up to but not including ``end``; ``first``: with them."""
+
+    producer_id: int
+    epoch: int
+    base: int
+    end: int
+    batches: int
+    first: Stamp
+    times_ns: tuple[int, int]
+
+
+class WrittenPartition(NamedTuple):
+    """What was written to a partition; ``ends``: the offsets after it."""
+
+    partition: int
+    noted: Noted
+    size: tuple[int, int]  # bytes, records
+    codecs: list[tuple[str, int]]
+    ends: Counted
+    runs: list[CountedRun]
+
+    @property
+    def touches(self) -> int:
+        """Exchanges with it."""
+        return self.noted.number
+
+
+class WrittenTopic(NamedTuple):
+    """What was written to a topic; ``noted`` once for each partition."""
+
+    topic: Topic
+    exchanges: int
+    service_us: Quantiles
+    noted: Noted
+    size: tuple[int, int]
+    partitions: list[WrittenPartition]
+
+
+class CountedProducer(NamedTuple):
+    """Batches with a producer ID."""
+
+    id: int
+    epoch: int
+    batches: int
+    records: int
+    first_ns: int
+    last_ns: int
+
+
+class CountedWrites(NamedTuple):
+    """Of Produce exchanges."""
+
+    acks: int
+    topics: list[WrittenTopic]
+    producers: list[CountedProducer]
+
+
+class Lags(NamedTuple):
+    """See ``lag.ClientLag``; ``start``: first time and offset; ages in nanoseconds."""
+
+    number: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+    worst: tuple[int, int]
+    start: tuple[int, int]
+    position: tuple[int, int]
+    last_age: tuple[int, int] | None
+    worst_age_ns: int | None
+
+
+class ReadPartition(NamedTuple):
+    """What was fetched from a partition.
+
+    Attributes:
+        touches: responses with a field for records.
+        size: bytes, records.
+        codecs: batches by codec.
+        ends: high watermark, last stable offset, log start offset.
+        lags: of the client.
+        behind: responses that left records unread.
+    """
+
+    partition: int
+    touches: int
+    size: tuple[int, int]
+    codecs: list[tuple[str, int]]
+    ends: tuple[Counted, Counted, Counted]
+    lags: Lags
+    behind: Noted
+
+
+class ReadTopic(NamedTuple):
+    """What was fetched from a topic."""
+
+    topic: Topic
+    partitions: list[ReadPartition]
+
+
+class CountedReads(NamedTuple):
+    """Of Fetch exchanges.
+
+    Attributes:
+        kind: see ``latency.waiter``.
+        empty: responses without records.
+        topics: all of their sessions.
+    """
+
+    kind: str
+    max_wait_ms: int
+    empty: Noted
+    topics: list[ReadTopic]
+
+    @property
+    def are_replicated(self) -> bool:
+        """Whether a broker fetches."""
+        return self.kind != "Fetch"
+
+
+class CommittedPartition(NamedTuple):
+    """Offsets committed for a partition: the first, the last, and samples."""
+
+    partition: int
+    commits: int
+    first: tuple[Stamp, int]
+    last: tuple[Stamp, int]
+    offsets: Counted
+
+
+class CommittedTopic(NamedTuple):
+    """Offsets committed for a topic."""
+
+    topic: Topic
+    partitions: list[CommittedPartition]
+
+
+class CountedBeats(NamedTuple):
+    """Of Heartbeat or OffsetCommit exchanges of a member.
+
+    Attributes:
+        member: group, member, instance, generation.
+        last: the last request; ``completed_ns``: the last response.
+        topics: of commits.
+    """
+
+    member: tuple[str, str | None, str | None, int | None]
+    last: Stamp
+    completed_ns: int
+    topics: list[CommittedTopic]
+
+
+class ReportedPartition(NamedTuple):
+    """Offsets that a ``group`` has committed, from OffsetFetch; None: the end, from ListOffsets."""
+
+    partition: int
+    group: str | None
+    offsets: Counted
+
+
+class ReportedTopic(NamedTuple):
+    """Offsets that brokers report of a topic."""
+
+    topic: Topic
+    partitions: list[ReportedPartition]
+
+
+class ReportedVersions(NamedTuple):
+    """What the last response says.
+
+    Attributes:
+        apis: API key, first and last version that the broker supports.
+        completed: end of the response, and number of the exchange.
+    """
+
+    apis: list[tuple[int, int, int]]
+    completed: Stamp

@@ -1,0 +1,239 @@
+"""What the native core has counted -> tallies of several exchanges; and what it must know for that."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kdissect import core
+from kdissect.exchanges.group_events import usual_events
+from kdissect.exchanges.memory import memory_plan
+from kdissect.exchanges.outcomes import WAITING_APIS
+from kdissect.exchanges.touched import plans
+from kdissect.exchanges.undecoded import undecoded
+from kdissect.kafka import apis
+from kdissect.kafka.bodies import BodyLayout
+from kdissect.kafka.codes import error_name
+from kdissect.kafka.headers import API_VERSIONS
+from kdissect.model import ANSWERED
+from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
+from kdissect.stats.contents import (
+    COUNTED_BY_CORE,
+    CommittedPartition,
+    CommittedTopic,
+    CountedBeats,
+    CountedProducer,
+    CountedReads,
+    CountedRun,
+    CountedWrites,
+    Lags,
+    Noted,
+    ReadPartition,
+    ReadTopic,
+    ReportedPartition,
+    ReportedTopic,
+    ReportedVersions,
+    Topic,
+    WrittenPartition,
+    WrittenTopic,
+)
+from kdissect.stats.quantiles import Quantiles
+from kdissect.stats.tallies import Alike, Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.exchanges.fetch_sessions import FetchSessions
+    from kdissect.sinks.plan import PlanContext
+    from kdissect.stats.connection_log import ConnectionLog
+    from kdissect.stats.contents import Stamp
+
+PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
+ONLY_COUNTED = frozenset(
+    apis.find(name).key
+    for name in (
+        *("OffsetForLeaderEpoch", "BrokerHeartbeat", "StopReplica", "ListGroups"),
+        *("DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeLogDirs", "CreatePartitions"),
+        *("ListPartitionReassignments", "DescribeClientQuotas", "AlterClientQuotas", "UpdateFeatures"),
+        *("DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions"),
+        *("AllocateProducerIds", "GetTelemetrySubscriptions", "ListConfigResources"),
+    )
+)
+"""Keys of the APIs of whose exchanges, without errors, summaries need only number, sizes and times."""
+COUNTED = ONLY_COUNTED.union(
+    (PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT, API_VERSIONS)
+)
+"""Keys of the APIs whose exchanges the core counts."""
+
+
+def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
+    """What the core passes to ``TallyPlan.take``."""
+    (connection, api_key, api_version, client_id, identity, is_measured, apart), totals, latencies = counted
+    group, partitions = apart
+    exchanges, sizes, noted = totals
+    service_us, wait_us, undetermined, queued_us, total_us, transfer_us = latencies
+    software, software_version, principal, _ = identity
+    api = apis.by_key(api_key)
+    assert api is not None
+    keys = Keys(
+        api.name,
+        api_key,
+        api_version,
+        client_id,
+        software,
+        software_version,
+        principal,
+        ANSWERED,
+        group,
+        has_request=True,
+        has_flaw=False,
+        is_measured=is_measured,
+    )
+    one = Alike(keys, connection, client_id or connection.client.ip, str(connection.broker))
+    one.form = COUNTED_BY_CORE
+    one.noted = Noted(*noted)
+    one.kinds[ANSWERED] = exchanges
+    one.request_bytes, one.response_bytes = sizes
+    one.service_us, one.wait_us = Quantiles.of(*service_us), Quantiles.of(*wait_us)
+    one.undetermined = undetermined
+    one.total_us, one.transfer_us = Quantiles.of(*total_us), transfer_us
+    one.queued_us = Quantiles.of(*queued_us)
+    one.first_ns, one.last_ns = one.noted.first_ns, one.noted.last_ns
+    one.first = one.first_of(one.noted)
+    one.partitions = partitions
+    if api_key == PRODUCE:
+        one.writes = _writes(*detail)
+    elif api_key == FETCH:
+        one.reads = _reads(*detail)
+    elif api_key in (HEARTBEAT, OFFSET_COMMIT):
+        one.beats = _beats(*detail)
+    elif api_key == API_VERSIONS:
+        one.versions = ReportedVersions(*detail)
+    else:
+        one.offsets = _offsets(*detail)
+    return one
+
+
+def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites:
+    written = [
+        WrittenTopic(
+            Topic(*topic),
+            exchanges,
+            Quantiles.of(*service_us),
+            Noted(*noted),
+            size,
+            [
+                WrittenPartition(
+                    partition, Noted(*each), counted, codecs, ends, [CountedRun(*run) for run in runs]
+                )
+                for partition, each, counted, codecs, ends, runs in partitions
+            ],
+        )
+        for topic, exchanges, service_us, noted, size, partitions in topics
+    ]
+    return CountedWrites(acks, written, [CountedProducer(*each) for each in producers])
+
+
+def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> CountedReads:
+    read = [
+        ReadTopic(
+            Topic(*topic),
+            [
+                ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
+                for partition, touches, size, codecs, ends, lags, behind in partitions
+            ],
+        )
+        for topic, partitions in topics
+    ]
+    return CountedReads(kind, max_wait_ms, Noted(*empty), read)
+
+
+def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> CountedBeats:
+    committed = [
+        CommittedTopic(Topic(*topic), [CommittedPartition(*each) for each in partitions])
+        for topic, partitions in topics
+    ]
+    return CountedBeats(member, last, completed_ns, committed)
+
+
+def _offsets(topics: list[Any]) -> list[ReportedTopic]:
+    return [
+        ReportedTopic(Topic(*topic), [ReportedPartition(*each) for each in partitions])
+        for topic, partitions in topics
+    ]
+
+
+def tally_plan(
+    context: PlanContext,
+    log: ConnectionLog,
+    feed: Callable[[Alike], object],
+    sessions: FetchSessions,
+    *,
+    slowest: int = 0,
+    interval: Callable[[], int] = int,
+    by: frozenset[str] = frozenset(),
+) -> TallyPlan:
+    """What the core must know to count exchanges.
+
+    Args:
+        context: names of topics, and limits.
+        log: of the connections.
+        feed: takes the tallies.
+        sessions: fed the other exchanges.
+        slowest: so many exchanges with the longest service times are not counted but passed on.
+        interval: see ``TallyPlan``.
+        by: names of ``traffic.BY``: columns and tables by which counts are needed.
+    """
+    names, limits, splitters = context.names, context.limits, context.splitters
+
+    def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
+        known, row = undecoded(api_key, version), _row(api_key, version)
+        return None if known is None or row is None else (row, known.tags, [])
+
+    def take_counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> None:
+        tally = _counted(counted, detail)
+        if tally.versions is not None:
+            splitters.note_versions(tally.connection, tally.versions.apis)
+        feed(tally)
+
+    common = CommonPlan(
+        shared=lambda *_: [],
+        api=api,
+        error=error_name,
+        topic_name=names.name,
+        learn_name=names.learn,
+        around=lambda _: ("", ""),
+        budget=limits.decoded_bytes,
+        leaves_flaws=True,
+    )
+
+    return TallyPlan(
+        common,
+        ConnectionPlan(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+        take=take_counted,
+        memory=memory_plan(splitters, sessions),
+        slowest=slowest,
+        interval=interval,
+        by_group="group" in by,
+        by_partition=not by.isdisjoint(("topic", "partition")),
+    )
+
+
+@cache
+def _row(api_key: int, version: int) -> core.native.Row | None:
+    """The core's ``Row`` of an API whose exchanges it counts."""
+    known = undecoded(api_key, version)
+    if not core.is_used or known is None or api_key not in COUNTED:
+        return None
+    api = apis.by_key(api_key)
+    assert api is not None
+    request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
+    nothing: tuple[list[list[str]], None] = [], None
+    return core.native.Row(
+        known.core,
+        (None, None),
+        (nothing, nothing),
+        ([], []),
+        api_key == FETCH,
+        (plans(api.name, request, response), [], usual_events(api.name)),
+    )
