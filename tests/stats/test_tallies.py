@@ -100,18 +100,18 @@ def test_a_sum_of_sums_is_that_of_the_exchanges() -> None:
 def test_the_core_makes_the_same_tallies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "usual.pcap"
     path.write_bytes(pcap(usual_traffic(Random(7), 100)))
-    made: list[dict[Any, Any]] = []
+    tallies: list[dict[Any, Any]] = []
 
     def noted(_: TrafficTables, tally: Alike) -> None:
-        made[-1][tally.connection.id, tally.keys] = counted(tally)
+        tallies[-1][tally.connection.id, tally.keys] = counted(tally)
 
     monkeypatch.setattr(TrafficTables, "feed", noted)
     for is_used in (core.is_used, False):
         monkeypatch.setattr(core, "is_used", is_used)
-        made.append({})
+        tallies.append({})
         assert main(["summary", "-j", "1", "--json", str(path)]) == 0
-    assert len(made[0]) > 20
-    assert made[0] == made[1]
+    assert len(tallies[0]) > 20
+    assert tallies[0] == tallies[1]
 
 
 def test_rules_get_the_forms_that_they_take() -> None:
