@@ -420,8 +420,8 @@ class BlockedReaders(Rule):
         hold = each.longest
         whose = f" of {listed(each.holders.first(_CLIENTS))}" if len(each.holders) else ""
         return (
-            f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
-            f"{many(hold.behind, 'offset')} below the high watermark: a transaction{whose} was open"
+            f"a transaction{whose} was open: the last stable offset stood at {hold.offset:,} for "
+            f"{duration(hold.held_ns)}, {many(hold.behind, 'offset')} below the high watermark"
         )
 
 
