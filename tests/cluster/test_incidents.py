@@ -64,7 +64,10 @@ FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
             )
         ],
         "readers-blocked": [
-            ("partition refunds-1", "a transaction of refund-1 (client refund-1, timed out after ")
+            (
+                "partition refunds-1",
+                "a transaction of refund-1 (client refund-1, timed out: transaction.timeout.ms is 4,000)",
+            )
         ],
     },
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, span, times
+from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, times
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
@@ -441,7 +441,8 @@ def _holder(
         return None
     _, name, producer, first = min(open_then, key=itemgetter(0, 1))
     clients = listed([client_label(client) for client in producer.clients.first(_CLIENTS)])
-    end = f", timed out after {span(first.open_ns(0))}" if first.outcome == TIMED_OUT else ""
+    limit = f": transaction.timeout.ms is {first.timeout_ms:,}" if first.timeout_ms else ""
+    end = f", timed out{limit}" if first.outcome == TIMED_OUT else ""
     return f"{name} (client {clients}{end})"
 
 
