@@ -70,7 +70,10 @@ FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
             )
         ],
         "readers-blocked": [
-            ("partition refunds-1", "the last stable offset stood at 35 for 9.43s, 4 offsets")
+            (
+                "partition refunds-1",
+                "a transaction of refund-1 (client refund-1, timed out: transaction.timeout.ms is 4,000)",
+            )
         ],
     },
 }

@@ -10,7 +10,7 @@ from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
 from kdissect.limits import SECOND_NS
-from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, span, times
+from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, times
 from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
@@ -428,8 +428,8 @@ class BlockedReaders(Rule):
         hold = each.longest
         whose = f" of {listed(each.holders.first(_CLIENTS))}" if len(each.holders) else ""
         return (
-            f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
-            f"{many(hold.behind, 'offset')} below the high watermark: a transaction{whose} was open"
+            f"a transaction{whose} was open: the last stable offset stood at {hold.offset:,} for "
+            f"{duration(hold.held_ns)}, {many(hold.behind, 'offset')} below the high watermark"
         )
 
 
@@ -449,7 +449,8 @@ def _holder(
         return None
     _, name, producer, first = min(open_then, key=itemgetter(0, 1))
     clients = listed([client_label(client) for client in producer.clients.first(_CLIENTS)])
-    end = f", timed out after {span(first.open_ns(0))}" if first.outcome == TIMED_OUT else ""
+    limit = f": transaction.timeout.ms is {first.timeout_ms:,}" if first.timeout_ms else ""
+    end = f", timed out{limit}" if first.outcome == TIMED_OUT else ""
     return f"{name} (client {clients}{end})"
 
 

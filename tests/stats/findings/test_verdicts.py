@@ -116,8 +116,8 @@ def test_an_open_transaction_that_readers_wait_for() -> None:
     (row,) = findings_of(BlockedReaders, held)
     assert row.subject == "partition orders-0"
     assert row.message == (
-        "the last stable offset stood at 30 for 8.00s, 18 offsets below the high watermark: a transaction "
-        "was open"
+        "a transaction was open: the last stable offset stood at 30 for 8.00s, 18 offsets below the high "
+        "watermark"
     )
 
 
