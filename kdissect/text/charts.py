@@ -149,7 +149,7 @@ _CONFIG: dict[str, Any] = {
     "axisY": {"minExtent": _MARGIN, "maxExtent": _MARGIN, "labelLimit": _MARGIN - 10},
     "legend": dict.fromkeys(_TEXT, "currentColor")
     | {"orient": "top", "titleFontWeight": "normal", "labelLimit": 240}
-    | {"columns": {"expr": "max(1, floor(width / 140))"}},
+    | {"columns": {"expr": "max(1, floor(width / 190))"}},
     "view": {"stroke": None},
     "aria": False,  # of each mark: the chart has a description, and a table of its numbers
 }
@@ -191,8 +191,11 @@ def _tips(*shown: alt.Tooltip) -> list[alt.Tooltip]:
 
 
 def _colors(names: Iterable[str], colors: Mapping[str, str]) -> alt.Scale:
-    """A scale with these colors, for names that have none others, and gray for the rest."""
-    free = iter(color for color in _PALETTE if color not in {colors.get(name) for name in names})
+    """A scale with these colors, gray for the sum of the rest, and for further names colors that are free."""
+    used = {colors.get(name) for name in names}
+    free = iter(
+        sorted({*_PALETTE} - used, key=lambda color: (color in colors.values(), _PALETTE.index(color)))
+    )
     known = {name: colors.get(name) or (_GRAY if name == _OTHERS else next(free, _GRAY)) for name in names}
     return alt.Scale(domain=[*known], range=[*known.values()])
 

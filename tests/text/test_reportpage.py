@@ -186,3 +186,18 @@ def test_tables_link_to_the_latencies_that_are_on_the_page() -> None:
     assert f'<td><a href="#x-{example}">{example}</a></td>' in text
     assert f'<tr id="x-{example}">' in text
     assert f"<td>{document.errors[-1].example}</td>" in text
+
+
+def test_an_api_has_the_same_color_in_all_charts() -> None:
+    colors: dict[str, str] = {}
+    for name in ("throughput", "bytes"):
+        drawn = charts.chart(name, summary("kafka-4-cluster"))
+        assert drawn is not None
+        scale = drawn.spec()["encoding"]["color"]["scale"]
+        shown = dict(zip(scale["domain"], scale["range"], strict=True))
+        assert len({*shown.values()}) == len(shown)
+        usual = {"Fetch", "Produce", "Metadata", "ApiVersions", "others"} & {*shown}
+        assert len(usual) == 5
+        assert {api: colors.setdefault(api, shown[api]) for api in usual} == {
+            api: shown[api] for api in usual
+        }
