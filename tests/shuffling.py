@@ -18,8 +18,8 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
-from kdissect.spark.shuffle import ORDER, SCHEMA, ExpectedRange, completed, read_ranges
-from kdissect.spark.values import from_json
+from kdissect.spark.shuffle import ORDER, SCHEMA, ExpectedRange, RangeCounts, completed, read_ranges, stats_in
+from kdissect.spark.values import from_json, to_json
 from kdissect.tables import manifest
 from kdissect.tables.export import ExportJob
 from kdissect.tables.rows import TABLES
@@ -73,7 +73,7 @@ def decoded(
     make_directory(scratch)
     rows, stats, skipped = shuffled(capture_ranges, count, limits, scratch)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
-    read = decode._read(job, stats, skipped)
+    read = decode._read(added_up(stats, limits), skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
     learned = [_only(parts.learn_shuffled(job, end_ns, part)) for part in divided]
     facts = decode._merged(job, learned)
@@ -98,11 +98,19 @@ def shuffled(
     """
     ranges = expected_ranges(captures)
     rows = pa.Table.from_batches(list(read_ranges(len(ranges), count, limits, directory, ranges)))
-    stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
-    batches, skipped = completed(stats, count, limits)
+    stats = [stats_in(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
+    batches, skipped = completed(added_up(stats, limits).fragments, count, limits)
     rows = rows.filter(pc.less(rows["part"], count))
     rows = pa.concat_tables([rows, pa.Table.from_batches(batches, SCHEMA)])
     return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
+
+
+def added_up(stats: Iterable[RangeStats], limits: Limits = DEFAULT) -> RangeCounts:
+    """What was counted in all ranges."""
+    counts = RangeCounts(limits)
+    for each in stats:
+        counts.add(from_json(to_json(each)))  # as it comes from a task
+    return counts
 
 
 def alone(

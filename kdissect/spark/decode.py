@@ -20,7 +20,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from operator import attrgetter
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,10 +42,9 @@ from kdissect.spark.parts import ReadResult, TaskFile
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
 from kdissect.spark.session import own_python
-from kdissect.spark.shuffle import ExpectedRange
+from kdissect.spark.shuffle import ExpectedRange, RangeCounts
 from kdissect.spark.values import from_json, to_json
 from kdissect.stats.connection_log import ConnectionLog
-from kdissect.stats.survey import Census
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
@@ -59,13 +57,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.inputs import Candidate
-    from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.options import ExportOptions
     from kdissect.query.filters import FilterNotes
     from kdissect.spark.parts import WorkerPart
     from kdissect.spark.ranges import CaptureRanges, FileRanges
-    from kdissect.spark.shuffle import RangeStats
 
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
@@ -235,7 +231,7 @@ def divide(
         stack: frees the disks of the workers.
         scratch: a directory that all workers see; None: a temporary one is, if they see that.
     """
-    count = tasks or task_count(divided, cores)
+    count = tasks or task_count(divided.bytes, cores)
     if count > 1:
         return _shuffled(session, job, divided, count, stack, scratch or _temporary(session, stack))
     numbers = session.range(0, 1, 1, 1)
@@ -264,15 +260,17 @@ def _shuffled(
     rows = _spread(session, expected, tasks)
     rows = rows.mapInArrow(partial(parts.of_values, read_ranges), shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
-    stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
+    counts = RangeCounts(job.options.limits)
+    for row in rows.where(rows.part == count).select("data").collect():  # in the order of the ranges
+        counts.add(shuffle.stats_in(row.data))
     rows = rows.where(rows.part < count)
-    completed, skipped = shuffle.completed(stats, count, job.options.limits)
+    completed, skipped = shuffle.completed(counts.fragments, count, job.options.limits)
     if completed:  # rare: only captures with fragments are sorted again
         rows = _sorted(rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack)
-    read = _read(job, stats, skipped)
+    read = _read(counts, skipped)
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
-    if (warning := shuffle.uneven(stats)) is not None:
+    if (warning := shuffle.uneven(counts)) is not None:
         read.warnings.append(warning)
     learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
     opened = partial(parts.open_shuffled, job, end_ns, learned)
@@ -316,28 +314,15 @@ def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
     return facts
 
 
-def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> ReadResult:
+def _read(counts: RangeCounts, skipped: Counter[str]) -> ReadResult:
     """The counts of all ranges, as if one task had read the files; ``skipped`` has the counts of fragments
     that waited for other ranges.
     """
-    sources: dict[str, Source] = {}
-    census = Census(job.options.limits)
-    warnings: list[str] = []
-    for each in sorted(stats, key=attrgetter("place")):
-        name, source = each.range.path, each.source
-        first = sources.setdefault(name, source)
-        first.bytes_read = source.bytes_read
-        first.failed |= source.failed
-        first.interfaces.update(source.interfaces)
-        first.statistics.update(source.statistics)
-        census.merge(each.census)
-        warnings += source.warnings
-        if each.fault is not None:
-            warnings.append(each.fault)
-        skipped = skipped + each.skipped
-    for name, source in sources.items():
-        source.packets = census.files[name].packets if name in census.files else 0
-    return ReadResult(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
+    files = counts.census.files
+    for name, source in counts.sources.items():
+        source.packets = files[name].packets if name in files else 0
+    warnings = list(dict.fromkeys(counts.warnings))
+    return ReadResult(list(counts.sources.values()), counts.census, warnings, skipped + counts.skipped)
 
 
 def with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
@@ -551,11 +536,11 @@ def _unshared(session: SparkSession, directory: Path) -> list[str]:
     return sorted({host for host, is_shared in probes if not is_shared})
 
 
-def task_count(divided: CaptureRanges, cores: int) -> int:
+def task_count(captures_bytes: int, cores: int) -> int:
     """The number of tasks that dissect, unless the user chooses one."""
-    if divided.bytes <= SINGLE_BYTES:
+    if captures_bytes <= SINGLE_BYTES:
         return 1
-    return min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES)))
+    return min(MAX_TASKS, max(2 * cores, -(-captures_bytes // PART_BYTES)))
 
 
 def disk() -> Any:

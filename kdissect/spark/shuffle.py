@@ -16,7 +16,7 @@ A row is a bundle of packets:
     number              number of the first packet
     heads               ``_HEAD`` of each packet
     data                the packets; without heads, as JSON: where they are (``Stored``), a ``Segment`` that
-                        was in several packets, or for the driver a ``RangeStats``
+                        was in several packets, or for the driver, compressed, a ``RangeStats``
 
 Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_ENDS``, and at most
 ``_MAX_FRAGMENTS``.
@@ -24,6 +24,7 @@ Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_END
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -202,18 +203,64 @@ def _bundled(place: int, range_: Range, count: int, parts: int, limits: Limits) 
     if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
     stats = RangeStats(place, range_, source, census, skipped, fault, fragments, *bundles.loads())
-    yield [Bundle(parts, 0, 0, 0, 0, b"", to_json(stats))]
+    yield [Bundle(parts, 0, 0, 0, place, b"", zlib.compress(to_json(stats), 1))]
 
 
-def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
+def stats_in(data: bytes) -> RangeStats:
+    """What is in a row for the driver."""
+    stats: RangeStats = from_json(zlib.decompress(data))
+    return stats
+
+
+class RangeCounts:
+    """``RangeStats`` of all ranges, added up in the order of the ranges.
+
+    Attributes:
+        sources: of the files, by path.
+        census: counts of all packets.
+        skipped, fragments, payload_bytes, largest: as in ``RangeStats``; the last is bounded.
+        warnings: problems of the captures.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.sources: dict[str, Source] = {}
+        self.census = Census(limits)
+        self.skipped: Counter[str] = Counter()
+        self.warnings: list[str] = []
+        self.fragments: list[tuple[Key, Packet]] = []
+        self.payload_bytes = 0
+        self.largest: Counter[bytes] = Counter()
+
+    def add(self, stats: RangeStats) -> None:
+        """Add those of the next range."""
+        source = stats.source
+        first = self.sources.setdefault(stats.range.path, source)
+        first.bytes_read = source.bytes_read
+        first.failed |= source.failed
+        first.interfaces.update(source.interfaces)
+        first.statistics.update(source.statistics)
+        self.census.merge(stats.census)
+        self.warnings += source.warnings
+        if stats.fault is not None:
+            self.warnings.append(stats.fault)
+        self.skipped = self.skipped + stats.skipped
+        self.fragments += stats.fragments
+        self.payload_bytes += stats.payload_bytes
+        self.largest.update(stats.largest)
+        if len(self.largest) > _MAX_ENDS:
+            self.largest = Counter(dict(self.largest.most_common(_MAX_ENDS // 2)))
+
+
+def completed(
+    fragments: Iterable[tuple[Key, Packet]], parts: int, limits: Limits
+) -> tuple[list[Any], Counter[str]]:
     """Reassemble the datagrams whose fragments are in several ranges.
 
     Returns:
         Batches of rows, as ``read_ranges`` yields them; and the numbers of skipped fragments by reason.
     """
     segments, bundles = Segments(limits), list[Bundle]()
-    waiting = (each for one in stats for each in one.fragments)
-    for (clock_ns, rank, _), packet in sorted(waiting, key=itemgetter(0)):
+    for (clock_ns, rank, _), packet in sorted(fragments, key=itemgetter(0)):
         segment = segments.feed(packet)
         if segment is not None:
             bundles.append(_bundle_of(segment, parts, clock_ns, rank))
@@ -221,17 +268,13 @@ def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[
     return [_batch(bundles)] if bundles else [], segments.skipped
 
 
-def uneven(stats: Iterable[RangeStats]) -> str | None:
+def uneven(counts: RangeCounts) -> str | None:
     """A warning if one connection has more than half of the payload of a large input."""
-    total_bytes, largest = 0, Counter[bytes]()
-    for each in stats:
-        total_bytes += each.payload_bytes
-        largest.update(each.largest)
-    connection, max_bytes = next(iter(largest.most_common(1)), (b"", 0))
-    if total_bytes < _MIN_UNEVEN_BYTES or 2 * max_bytes <= total_bytes:
+    connection, max_bytes = next(iter(counts.largest.most_common(1)), (b"", 0))
+    if counts.payload_bytes < _MIN_UNEVEN_BYTES or 2 * max_bytes <= counts.payload_bytes:
         return None
     first, second = endpoints(connection)
-    percent = 100 * max_bytes // total_bytes
+    percent = 100 * max_bytes // counts.payload_bytes
     return f"{first} - {second} has {percent}% of all bytes; a single task dissects it"
 
 

@@ -369,7 +369,7 @@ def test_small_files_are_combined(
     [(256 * MIB, 64, 1), (257 * MIB, 2, 4), (1280 * MIB, 4, 10), (100_000_000_000_000, 1000, 20_000)],
 )
 def test_the_number_of_tasks_depends_on_the_captures(size: int, cores: int, tasks: int) -> None:
-    assert task_count(cast("Any", SimpleNamespace(bytes=size)), cores) == tasks
+    assert task_count(size, cores) == tasks
 
 
 def test_the_code_that_tasks_get_does_not_grow_with_the_captures(tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from kdissect.model import Interface, PacketBlock, Segment
 from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
 from kdissect.spark.parts import of_values
-from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, Stored, read_ranges, uneven
+from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, Stored, read_ranges, stats_in, uneven
 from kdissect.spark.values import from_json, to_json
 from tests.core import needs_core, without_core
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
-from tests.shuffling import Tasks, cut_up, expected_ranges, find_ranges, shuffled
+from tests.shuffling import Tasks, added_up, cut_up, expected_ranges, find_ranges, shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -200,7 +200,7 @@ def test_rows_are_the_same_with_and_without_the_core(
 
     def rows() -> list[Any]:
         all_rows = [row for batch in batches_of(names) for row in batch.to_pylist()]
-        stats = [from_json(row.pop("data")) for row in all_rows if row["part"] == PARTS]
+        stats = [stats_in(row.pop("data")) for row in all_rows if row["part"] == PARTS]
         counts = [(each.census.files, each.skipped, each.payload_bytes, each.largest) for each in stats]
         return [*sorted(all_rows, key=itemgetter("part", *ORDER)), to_json(counts)]
 
@@ -270,7 +270,7 @@ def test_a_task_reads_the_ranges_that_it_gets() -> None:
     batches = list(read_ranges(len(ranges), PARTS, DEFAULT, None, [ranges[1], ranges[0]]))
     assert all(batch.schema == SCHEMA for batch in batches)
     last = [batch for batch in batches if batch["part"].to_pylist() == [PARTS]]
-    assert [from_json(batch["data"][0].as_py()).place for batch in last] == [1, 0]
+    assert [stats_in(batch["data"][0].as_py()).place for batch in last] == [1, 0]
 
 
 def test_ranges_come_in_rows() -> None:
@@ -283,7 +283,7 @@ def test_ranges_come_in_rows() -> None:
 
 def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.Table.from_batches(batches_of([str(SAMPLE)]))
-    stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()]
+    stats = [stats_in(data) for data in rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()]
     payload_bytes: Counter[bytes] = Counter()
     for segments in expected([str(SAMPLE)]):
         for segment in segments:
@@ -293,6 +293,7 @@ def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.Mon
     for each in stats:
         largest.update(each.largest)
     assert largest.most_common(1) == payload_bytes.most_common(1)
+    assert added_up(stats).largest == largest
 
     one, other = (connection_key(bytes([10, 0, 0, host, 10, 0, 0, 9, 156, host, 35, 132])) for host in (1, 2))
 
@@ -300,12 +301,20 @@ def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.Mon
         by_connection = {one: loads["one"] * MIB, other: loads["other"] * MIB}
         return stats[0]._replace(payload_bytes=sum(by_connection.values()), largest=by_connection)
 
-    assert uneven([load(one=3, other=2)]) is None  # too small to matter
-    assert uneven([load(one=300, other=300)]) is None
-    assert uneven([load(one=0, other=50), load(one=120, other=30)]) == (
+    assert uneven(added_up([load(one=3, other=2)])) is None  # too small to matter
+    assert uneven(added_up([load(one=300, other=300)])) is None
+    assert uneven(added_up([load(one=0, other=50), load(one=120, other=30)])) == (
         "10.0.0.1:39937 - 10.0.0.9:9092 has 60% of all bytes; a single task dissects it"
     )
-    assert uneven([]) is None
+    assert uneven(added_up([])) is None
+
+
+def test_the_largest_connections_of_all_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "_MAX_ENDS", 4)
+    _, (stats, *_) = segments_of([str(SAMPLE)])
+    counts = added_up(stats._replace(largest={bytes([host]): host}) for host in range(1, 9))
+    assert len(counts.largest) <= 4
+    assert counts.largest[bytes([8])] == 8
 
 
 def test_connections_whose_bytes_are_counted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
