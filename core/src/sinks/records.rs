@@ -354,13 +354,13 @@ impl Writer {
         carried: &mut CarriedBatches,
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        if !self.is_plain(each.topic)? {
-            return Err(Odd);
-        }
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
         let mut is_produced = each.base_offset.is_some();
         while let Some(whole) = first_batch(data)? {
+            if !self.is_plain(each.topic)? {
+                return Err(Odd);
+            }
             let batch = self.open(whole, base_offset, found.exchange.number, is_first)?;
             data = data.get(whole.len()..).ok_or(Odd)?;
             let start = out.len();
@@ -532,6 +532,9 @@ impl Sink for RecordWriter {
         let writer = &mut self.writer;
         let (row, tags, of_api) = self.apis.get(&writer.plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
+        if exchange.is_rejected() {
+            return Err(Odd);
+        }
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
             Some(exchange.response_body(tags)?),
