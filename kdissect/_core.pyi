@@ -30,8 +30,8 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.is_plain``: which topics are Kafka's own is Python's; asked once for each topic.
 * ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.
-* ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there; text waits
-  for that. The latter is called once for each page.
+* ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there, and text
+  waits for that. The latter is called once for each page.
 * ``ConnectionPlan.take``, ``TallyPlan.take``: give counts to the parts of a summary.
 * ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
