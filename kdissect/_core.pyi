@@ -27,9 +27,11 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before;
-  ``is_plain``: which topics are Kafka's own, asked once for each; ``optional``: traces and schema IDs of
-  records that have headers or may have a schema; ``has_room``: text waits in Python, asked once for a page.
+* ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
+* ``RecordPlan.is_plain``: which topics are Kafka's own is Python's; asked once for each topic.
+* ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.
+* ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there, and text
+  waits for that. The latter is called once for each page.
 * ``ConnectionPlan.take``, ``TallyPlan.take``: give counts to the parts of a summary.
 * ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.

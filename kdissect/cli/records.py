@@ -198,7 +198,7 @@ empty or new.
 @mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show only a count of records.")
 @times_option
-@jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, and stdin.")
+@jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, and stdin.", is_native=True)
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @color_option
 def records(count: int | None, jobs: int | None, registry: str | None, **options: Any) -> None:
@@ -234,7 +234,9 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets, schemas=schemas)
     is_whole = record_filter.matches_all and schemas is None
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
-    jobs = processes(query, jobs, by_default=not (count or output.flush), allowed=can_run_in_parallel)
+    is_native = output.as_json and not output.fields and is_whole and record_filter.is_empty
+    by_default = not (count or output.flush)
+    jobs = processes(query, jobs, by_default=by_default, allowed=can_run_in_parallel, is_native=is_native)
     run_context = (
         _open_interfaces(query, settings, output)
         if settings is not None

@@ -170,6 +170,9 @@ def record_plan(
         return json_bytes(text_getter(column)(exchange)).decode()
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
+        if api_key == API_VERSIONS:  # those that are answered in version 0 are left
+            row = None if names_cluster(api_key, version) else _row(api_key, version)
+            return None if row is None else (row, b"", [])
         return None if api_key in _OTHERS_WITH_RECORDS else plan.common.api(api_key, version)
 
     def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
@@ -388,13 +391,15 @@ def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[
     return name, 0
 
 
-@cache
 def native_row(api_key: int, version: int) -> core.native.Row | None:
     """The core's ``Row``, which reads columns from bodies. None if that is left to Python."""
+    return None if api_key == API_VERSIONS else _row(api_key, version)  # some are answered in version 0
+
+
+@cache
+def _row(api_key: int, version: int) -> core.native.Row | None:
     known = undecoded(api_key, version)
     if not core.is_used or known is None or known.follows:
-        return None
-    if api_key == API_VERSIONS:  # some are answered in version 0
         return None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
     return core.native.Row(

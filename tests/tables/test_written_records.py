@@ -184,6 +184,14 @@ def test_samples_in_turn(tmp_path: Path) -> None:
         compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
 
 
+def test_text_that_waits_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that was not produced here is waited for, and nothing else is written meanwhile."""
+    monkeypatch.setattr("kdissect.exchanges.written._HELD_BYTES", 1)
+    talk = [fetch(batch(ITEMS * 100, base_offset=70)) for _ in range(8)]
+    _, taken = compare(blocks(talk, tmp_path))
+    assert 2 < taken < 10
+
+
 def test_chatty_clients(tmp_path: Path) -> None:
     contents = make("chatty", tmp_path / "chatty", 200_000, connections=5)
     packets = timed(tmp_path / "chatty")

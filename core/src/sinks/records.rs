@@ -354,13 +354,13 @@ impl Writer {
         carried: &mut CarriedBatches,
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        if !self.is_plain(each.topic)? {
-            return Err(Odd);
-        }
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
         let mut is_produced = each.base_offset.is_some();
         while let Some(whole) = first_batch(data)? {
+            if !self.is_plain(each.topic)? {
+                return Err(Odd);
+            }
             let batch = self.open(whole, base_offset, found.exchange.number, is_first)?;
             data = data.get(whole.len()..).ok_or(Odd)?;
             let start = out.len();
@@ -532,6 +532,9 @@ impl Sink for RecordWriter {
         let writer = &mut self.writer;
         let (row, tags, of_api) = self.apis.get(&writer.plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
+        if exchange.is_rejected() {
+            return Err(Odd);
+        }
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
             Some(exchange.response_body(tags)?),
@@ -646,5 +649,115 @@ impl Sink for RecordWriter {
         }
         let carried = self.carried.drain(..);
         to.extend(carried.map(|each| Handed::Carried(Box::new(each))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzzing::rounds;
+
+    const RECORD: [u8; 8] = [14, 0, 0, 0, 2, b'k', 1, 0];
+    const BOUNDS: Bounds = Bounds {
+        records: 10,
+        headers: 2,
+        all_headers: 3,
+    };
+
+    fn writer() -> Writer {
+        let plan = RecordPlan {
+            common: CommonPlan {
+                shared: Box::new(|_| Err(Odd)),
+                api: Box::new(|_, _| None),
+                error: Box::new(|_| Err(Odd)),
+                topic_name: Box::new(|_, _| None),
+                learn_name: Box::new(|_, _| Err(Odd)),
+                around: Box::new(|_| Err(Odd)),
+                budget: 0,
+                leaves_flaws: false,
+            },
+            columns: Vec::new(),
+            end: String::new(),
+            encodings: Default::default(),
+            no_optional: String::new(),
+            capture: Box::new(|_| Err(Odd)),
+            is_plain: Box::new(|_| Ok(true)),
+            optional: Box::new(|_, _, _| Err(Odd)),
+            inflate: Box::new(|_, _, _, data| Ok(data.to_vec())),
+            bounds: BOUNDS,
+            has_room: None,
+        };
+        RecordWriter::new(plan).writer
+    }
+
+    /// A batch of so many records.
+    fn batch(records: u8, attributes: u8) -> Vec<u8> {
+        let mut data = vec![0; HEADER_BYTES];
+        (0..records).for_each(|_| data.extend(RECORD));
+        data[11] = (data.len() - OVERHEAD) as u8;
+        data[MAGIC_AT] = 2;
+        data[22] = attributes;
+        data[60] = records;
+        checked(data)
+    }
+
+    /// With its checksum, if it has a place for one.
+    fn checked(mut data: Vec<u8>) -> Vec<u8> {
+        if data.len() >= CRC_FROM {
+            let crc = crc32c::crc32c(&data[CRC_FROM..]).to_be_bytes();
+            data[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc);
+        }
+        data
+    }
+
+    #[test]
+    fn batches_are_opened() {
+        let writer = writer();
+        for codec in [0, 3] {
+            let whole = batch(3, codec);
+            let mut is_first = true;
+            let open = writer.open(&whole, Some(70), 1, &mut is_first).unwrap();
+            assert_eq!((open.records.len(), open.base_offset), (3, 70));
+            assert_eq!(is_first, codec == 0);
+        }
+        let is_odd = |data: &[u8]| writer.open(data, None, 1, &mut false).is_err();
+        assert!(is_odd(&batch(1, 0x20)), "control records");
+        assert!(is_odd(&batch(11, 0)), "more than the bounds");
+        let mut data = batch(1, 0);
+        data[60] = 2;
+        assert!(is_odd(&data), "a wrong checksum");
+        assert!(is_odd(&checked(data)), "a wrong number");
+    }
+
+    #[test]
+    fn the_first_batch_is_found() {
+        let whole = batch(2, 0);
+        let several = [&whole[..], &whole[..40]].concat();
+        assert_eq!(first_batch(&several), Ok(Some(&whole[..])));
+        for end in 0..whole.len() {
+            assert_eq!(first_batch(&whole[..end]), Ok(None), "{end}");
+        }
+        for (place, byte) in [(MAGIC_AT, 1), (8, 0xFF), (11, 48)] {
+            let mut data = whole.clone();
+            data[place] = byte;
+            assert_eq!(first_batch(&data), Err(Odd));
+        }
+    }
+
+    #[test]
+    fn no_batches_panic() {
+        let (writer, mut taken) = (writer(), 0);
+        rounds("batches", 20_000, |random| {
+            let codec = [0, 0, 1][random.below(3)];
+            let mut data = batch(random.below(4) as u8, codec);
+            random.damage(&mut data);
+            let Ok(Some(whole)) = first_batch(&data) else {
+                return;
+            };
+            let whole = checked(whole.to_vec());
+            let base_offset = [None, Some(0), Some(i64::MAX)][random.below(3)];
+            taken += usize::from(writer.open(&whole, base_offset, 1, &mut true).is_ok());
+        });
+        assert!(taken > 1000);
     }
 }
