@@ -538,9 +538,9 @@ def test_reasons_are_reported(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     plain = capfd.readouterr()
     monkeypatch.setenv("KDISSECT_DEBUG", "core")
     assert main(arguments) == 0
-    told = capfd.readouterr()
-    assert told.out == plain.out
-    reasons = told.err.removeprefix(plain.err)
+    debugged = capfd.readouterr()
+    assert debugged.out == plain.out
+    reasons = debugged.err.removeprefix(plain.err)
     for kind in ("packet", "exchange", "connection not lent"):
         assert re.search(rf"^kdissect: +\d+  {kind}: \w", reasons, re.MULTILINE), kind
     assert re.search(

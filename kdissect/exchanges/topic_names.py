@@ -92,7 +92,7 @@ class TopicNameResolver(Resolver[Item, str, str]):
 
     Attributes:
         learns: whether ``learn`` does: not from exchanges that have waited, because ``feed`` has.
-        unnamed: IDs in the current exchange that have waited in vain.
+        unnamed: IDs in the current exchange, which has waited, that got no name.
     """
 
     __slots__ = ("_given", "_learned", "learns", "unnamed")
