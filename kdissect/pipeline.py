@@ -866,18 +866,18 @@ class Dissection:
     def _decoded(self, waiting: Waiting) -> Iterator[Exchange]:
         """The exchanges that have waited, as far as the core does not finish them."""
         resolver, queue = self._resolver, self._queue
-        knew, resolver.learns = resolver.learns, False
+        knew, resolver.learns, resolver.unnamed = resolver.learns, False, waiting.unnamed
         if (exchange := waiting.exchange) is not None:
             exchanges: Iterable[Exchange] = [exchange]
         else:
             assert queue is not None
             exchanges = queue.release(waiting)
         for exchange in exchanges:
-            self.decode(exchange, is_named=waiting.is_named)
+            self.decode(exchange, is_named=not waiting.unnamed)
             exchange.topic_ids |= waiting.topic_ids
             exchange.anomalies += waiting.anomalies
             yield exchange
-        resolver.learns = knew
+        resolver.learns, resolver.unnamed = knew, frozenset()
 
     def _counted(self, exchange: Exchange) -> Exchange:
         self.counts["exchanges"] += 1

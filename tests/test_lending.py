@@ -501,7 +501,9 @@ def test_lines_that_wait_for_names(
     limits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A capture that begins while clients run: the core writes the lines that have waited."""
-    held: list[tuple[int, bool]] = []  # number of exchanges that the core has written, whether they have IDs
+    held: list[
+        tuple[int, bool, bool]
+    ] = []  # exchanges that the core has written; have they IDs, and no names
     release = lending.Lending.release
 
     def noting(self: lending.Lending, waiting: Waiting) -> Iterator[Exchange]:
@@ -509,7 +511,7 @@ def test_lines_that_wait_for_names(
         for exchange in release(self, waiting):
             left += 1
             yield exchange
-        held.append((waiting.exchanges - left, bool(waiting.refs.keys)))
+        held.append((waiting.exchanges - left, bool(waiting.refs.keys), bool(waiting.unnamed)))
 
     monkeypatch.setattr(lending.Lending, "release", noting)
     path = tmp_path / "cut.pcap"
@@ -524,8 +526,9 @@ def test_lines_that_wait_for_names(
             outputs.append(capfd.readouterr())
         assert outputs[0] == outputs[1]
     assert ("name_not_waited_for" in outputs[0].out) or limits == "naming_rows=10000"
-    assert any(written and has_ids for written, has_ids in held)
-    assert any(written > 1 for written, _ in held)
+    assert any(written and has_ids for written, has_ids, _ in held)
+    assert any(written for written, _, is_unnamed in held if is_unnamed)
+    assert any(written > 1 for written, *_ in held)
 
 
 def test_reasons_are_reported(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -535,9 +538,9 @@ def test_reasons_are_reported(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     plain = capfd.readouterr()
     monkeypatch.setenv("KDISSECT_DEBUG", "core")
     assert main(arguments) == 0
-    told = capfd.readouterr()
-    assert told.out == plain.out
-    reasons = told.err.removeprefix(plain.err)
+    debugged = capfd.readouterr()
+    assert debugged.out == plain.out
+    reasons = debugged.err.removeprefix(plain.err)
     for kind in ("packet", "exchange", "connection not lent"):
         assert re.search(rf"^kdissect: +\d+  {kind}: \w", reasons, re.MULTILINE), kind
     assert re.search(

@@ -88,7 +88,7 @@ def named_cluster(exchange: Exchange) -> str | None:
     if exchange.response.get("error_code"):
         return None
     cluster = exchange.response.get(_FIELD) or (exchange.request or {}).get(_FIELD)
-    return kept(cluster) if isinstance(cluster, str) else None
+    return kept(cluster) if cluster and isinstance(cluster, str) else None
 
 
 @cache

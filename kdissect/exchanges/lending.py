@@ -389,7 +389,7 @@ class Lending:
         """Finish the exchanges that have waited longest in the core; yield those that it leaves."""
         more = waiting.exchanges
         while more:
-            exchanges, left = self._written(None, more, writes=waiting.is_named)
+            exchanges, left = self._written(None, more, writes=not waiting.anomalies)
             if not exchanges:
                 break
             more -= exchanges

@@ -76,9 +76,9 @@ class Waiting:
     copies: dict[NumberedBatch, BatchCopy] | None = None
 
     @property
-    def is_named(self) -> bool:
-        """Whether all IDs have names."""
-        return len(self.topic_ids) == len(self.refs.keys)
+    def unnamed(self) -> frozenset[str]:
+        """IDs that have no name."""
+        return frozenset(self.refs.keys) - self.topic_ids.keys()
 
 
 class TopicNameResolver(Resolver[Item, str, str]):
@@ -92,9 +92,10 @@ class TopicNameResolver(Resolver[Item, str, str]):
 
     Attributes:
         learns: whether ``learn`` does: not from exchanges that have waited, because ``feed`` has.
+        unnamed: IDs in the current exchange, which has waited, that got no name.
     """
 
-    __slots__ = ("_given", "_learned", "learns")
+    __slots__ = ("_given", "_learned", "learns", "unnamed")
 
     def __init__(
         self,
@@ -108,8 +109,17 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self._learned = learned
         self._given = {**(given or {}), **RESERVED}
         self.learns = not self._knows_all
+        self.unnamed: frozenset[str] = frozenset()
 
-    def name(self, topic_id: str, completed_ns: int | None = None) -> str | None:
+    def name(self, topic_id: str, completed_ns: int) -> str | None:
+        """What stands for a topic ID in an exchange that was completed then: its name; the ID itself if a
+        name would come too late; None if one may still come.
+        """
+        if topic_id in self.unnamed:
+            return topic_id
+        return self.known(topic_id, completed_ns) or (topic_id if self._knows_all else None)
+
+    def known(self, topic_id: str, completed_ns: int | None = None) -> str | None:
         """The name of a topic ID; for an exchange that was completed then, also from a first pass. None if it
         has not been learned.
         """
@@ -127,7 +137,7 @@ class TopicNameResolver(Resolver[Item, str, str]):
         return (item.exchanges if isinstance(item, Waiting) else 1), item.held_bytes
 
     def _find(self, item: Item, key: str) -> str | None:
-        return self.name(key, item.completed_ns)
+        return self.known(key, item.completed_ns)
 
     def _write(self, item: Item, values: dict[str, str]) -> None:
         item.topic_ids |= values

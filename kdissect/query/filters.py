@@ -125,17 +125,19 @@ class FilterNotes:
 
 
 class SimpleTests(NamedTuple):
-    """Criteria for which an exchange need not be decoded, nor be an object.
+    """Criteria for which an exchange without errors need not be decoded, nor be an object.
 
     Attributes:
         of_client: tests that need its connection, API, version and client ID only.
         is_kind: tests its kind; None: any.
         bounds: its latency in nanoseconds, and the bytes of one of its frames, are greater; None: any.
+        needs_error: whether only exchanges with errors in the response can match.
     """
 
     of_client: Sequence[Test]
     is_kind: Callable[[str], bool] | None
     bounds: tuple[int | None, int | None]
+    needs_error: bool
 
 
 class Filter:
@@ -211,7 +213,7 @@ class Filter:
 
     @property
     def is_simple(self) -> bool:
-        """Whether no exchange needs to be decoded to decide whether it matches."""
+        """Whether the native core can decide which exchanges match, or leaves those with errors to Python."""
         return self._simple is not None
 
     def conditions(self) -> Conditions:
@@ -246,6 +248,7 @@ class Filter:
             None if min_bytes is None else min(min_bytes, MAX_INT64),
             may_match,
             None if self._window is None else self._note_times,
+            simple.needs_error,
         )
 
     def _note_times(self, outside_ns: tuple[int, int] | None, is_any_inside: bool) -> None:
@@ -378,8 +381,7 @@ def build(
         header_tests.append(_bigger_than(min_bytes))
     if clients := tuple(client):
         of_client.append(_client(clients))
-    if errors := tuple(error):
-        body_tests.append(_error_test(errors))
+    is_error = _error_names(tuple(error))
     if groups := tuple(group):
         is_group = NameTest(groups)
         body_tests.append(lambda exchange: is_group.any_in(content.groups(exchange)))
@@ -387,6 +389,7 @@ def build(
     partition = tuple(partition)
     partitions = _partitions(partition)
     body_tests += _topic_tests(topics, partitions)
+    needs_error = is_error is not None and not is_error.any_in(())
     is_simple = True
     if where is not None:
         is_simple = not where.needs_bodies and where.names <= _OF_CLIENT
@@ -404,7 +407,9 @@ def build(
     )
     window = _window(tuple(since), tuple(until))
     is_partition = partition_test(topics, partition) if topics or partitions else None
-    is_simple = is_simple and not body_tests
+    is_simple = is_simple and not body_tests and (is_error is None or needs_error)
+    if is_error is not None:
+        body_tests.append(_error_test(is_error))
     return Filter(
         [*of_client, *header_tests],
         body_tests,
@@ -412,7 +417,7 @@ def build(
         name_kinds,
         is_about_topics=is_about_topics,
         is_partition=is_partition,
-        simple=SimpleTests(of_client, is_kind, (min_ns, min_bytes)) if is_simple else None,
+        simple=SimpleTests(of_client, is_kind, (min_ns, min_bytes), needs_error) if is_simple else None,
     )
 
 
@@ -562,9 +567,13 @@ def client_names(exchange: Exchange) -> list[str]:
     return [name for name in (exchange.client_id, end.ip, str(end)) if name is not None]
 
 
-def _error_test(texts: Sequence[str]) -> Test:
-    """A test of the errors of a response; a glob also matches errors newer than kdissect."""
-    is_error = NameTest([_error_element(term) for text in texts for term in _terms(text)])
+def _error_names(texts: Sequence[str]) -> NameTest | None:
+    """A test of names of errors; a glob also matches errors newer than kdissect. None: any match."""
+    return NameTest([_error_element(term) for text in texts for term in _terms(text)]) if texts else None
+
+
+def _error_test(is_error: NameTest) -> Test:
+    """A test of the errors of a response."""
 
     def has_any(exchange: Exchange) -> bool:
         names = content.errors(exchange)

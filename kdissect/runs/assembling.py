@@ -316,7 +316,7 @@ class Assembly:
         """Take the next row in order of completion."""
         self._release(self._resolver.feed(row))
         for topic_id, _ in row.topic_refs.learned:
-            if (name := self._resolver.name(topic_id, row.completed_ns)) is not None:
+            if (name := self._resolver.known(topic_id, row.completed_ns)) is not None:
                 self._names[topic_id] = name
 
     def _release(self, rows: Sequence[OrderedItem]) -> None:

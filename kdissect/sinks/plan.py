@@ -34,7 +34,9 @@ class TopicIdNames(Protocol):
     """Names of topic IDs."""
 
     def name(self, topic_id: str, completed_ns: int) -> str | None:
-        """The name in an exchange that was completed then; None if it is not known."""
+        """What stands for it in an exchange that was completed then: its name; the ID itself if there is
+        none; None if one may still come.
+        """
 
     def learn(self, topic_id: str, name: str) -> None:
         """Keep a name. An exception: Python must take the exchange that reveals it."""
@@ -68,7 +70,8 @@ class CommonPlan(NamedTuple):
             correlation ID of a response, and the texts that such exchanges share. None: they are left to
             Python.
         error: from an error code to its name.
-        topic_name: from a topic ID, and when an exchange was completed, to its name; None if it is not known.
+        topic_name: from a topic ID, and when an exchange was completed, to what stands for it, see
+            ``TopicIdNames``; None: Python must take the exchange.
         learn_name: takes the ID of a topic and its name.
         around: from a second since 1970 to the texts before and after the decimal point and its digits.
         budget: memory for the bodies of an exchange.
@@ -158,6 +161,9 @@ class RowPlan(NamedTuple):
             it is full.
         log: what counts the exchanges besides, if anything does.
         alive: what takes the members of groups that are alive, if anything does.
+        learn: takes what the exchanges of a connection share, the cluster that one of them names, if any, and
+            the API keys and versions that the broker supports, if it says so; returns whether what they
+            share has changed.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
@@ -171,6 +177,7 @@ class RowPlan(NamedTuple):
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
     log: ConnectionPlan | None
     alive: AlivePlan | None
+    learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     memory: MemoryPlan
@@ -252,6 +259,7 @@ class Conditions(NamedTuple):
             connection, whether or not its exchanges match the numbers above.
         note_times: takes when the first and last request ended that are outside ``times_ns``, if any is, and
             whether any is inside. Called at the end. None: there is no range of times.
+        needs_error: whether only exchanges with errors in the response match. Those are left.
     """
 
     kinds: tuple[bool, bool]
@@ -260,6 +268,7 @@ class Conditions(NamedTuple):
     bigger_than_bytes: int | None
     may_match: Callable[[ConnectionInfo, int, int, str | None], bool]
     note_times: Callable[[tuple[int, int] | None, bool], None] | None
+    needs_error: bool
 
 
 class CorePlan(NamedTuple):

@@ -29,9 +29,9 @@ from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
-from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.names import kept
 from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
@@ -170,10 +170,9 @@ def record_plan(
         return json_bytes(text_getter(column)(exchange)).decode()
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
-        if api_key == API_VERSIONS:  # those that are answered in version 0 are left
-            row = None if names_cluster(api_key, version) else _row(api_key, version)
-            return None if row is None else (row, b"", [])
-        return None if api_key in _OTHERS_WITH_RECORDS else plan.common.api(api_key, version)
+        if api_key in _OTHERS_WITH_RECORDS or names_cluster(api_key, version):  # Python learns the cluster
+            return None
+        return plan.common.api(api_key, version)
 
     def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
         nonlocal budget
@@ -260,7 +259,8 @@ def table_plan(
 
     def name(topic_id: str, completed_ns: int) -> str | None:
         known = names.name(topic_id, completed_ns)
-        return known if topic_ids is None or known is None or topic_ids.has((topic_id, known)) else None
+        is_listed = topic_ids is None or known in (None, topic_id) or topic_ids.has((topic_id, known))
+        return known if is_listed else None
 
     def learn(topic_id: str, name: str) -> None:
         if topic_ids is not None and not topic_ids.has((topic_id, name)):
@@ -348,9 +348,17 @@ def _plan(
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
         known, row = undecoded(api_key, version), native_row(api_key, version)
-        if known is None or row is None or names_cluster(api_key, version):
+        if known is None or row is None:
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
+
+    def learn(info: ConnectionInfo, cluster: str | None, versions: list[tuple[int, int, int]]) -> bool:
+        if versions:
+            splitters.note_versions(info, versions)
+        is_new = cluster is not None and info.cluster_id is None
+        if is_new:
+            info.cluster_id = kept(cluster)
+        return is_new
 
     common = CommonPlan(
         shared=shared,
@@ -369,6 +377,7 @@ def _plan(
         tables=[],
         log=None,
         alive=None,
+        learn=learn,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
         memory=memory_plan(splitters),
@@ -391,13 +400,9 @@ def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[
     return name, 0
 
 
+@cache
 def native_row(api_key: int, version: int) -> core.native.Row | None:
     """The core's ``Row``, which reads columns from bodies. None if that is left to Python."""
-    return None if api_key == API_VERSIONS else _row(api_key, version)  # some are answered in version 0
-
-
-@cache
-def _row(api_key: int, version: int) -> core.native.Row | None:
     known = undecoded(api_key, version)
     if not core.is_used or known is None or known.follows:
         return None

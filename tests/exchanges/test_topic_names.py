@@ -61,7 +61,7 @@ def test_an_id_that_was_learned_is_named_at_once() -> None:
     assert feed(naming, known, 0) == [known]
     assert feed(naming, requested, 100 * SECOND) == [requested]
     assert requested.topic_ids == {ORDERS: "orders"}
-    assert naming.name(ORDERS) == "orders"
+    assert naming.known(ORDERS) == "orders"
 
 
 def test_an_id_that_is_learned_within_the_window_is_named_and_order_is_kept() -> None:
@@ -116,7 +116,7 @@ def test_names_are_bounded() -> None:
     naming = TopicNameResolver(Limits(topic_names=2), topic_refs)
     for number in range(10):
         feed(naming, metadata(**{f"t{number}": ORDERS[:20] + f"{number}Q"}), 0)
-    assert sum(naming.name(ORDERS[:20] + f"{number}Q") is not None for number in range(10)) == 2
+    assert sum(naming.known(ORDERS[:20] + f"{number}Q") is not None for number in range(10)) == 2
     assert naming.evicted == 8  # the name of the metadata topic stays
 
 
@@ -124,7 +124,17 @@ def test_an_id_has_the_first_name_that_was_learned() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
     for known in (metadata(orders=ORDERS), metadata(payments=ORDERS)):
         feed(naming, known, 0)
-    assert naming.name(ORDERS) == "orders"
+    assert naming.known(ORDERS) == "orders"
+
+
+def test_an_id_stands_for_itself_once_no_name_can_come() -> None:
+    naming = TopicNameResolver(WINDOW, topic_refs)
+    assert naming.name(ORDERS, 0) is None
+    feed(naming, metadata(orders=ORDERS), 0)
+    naming.unnamed = frozenset([ORDERS])  # the name came after the exchange had waited
+    assert (naming.name(ORDERS, 0), naming.known(ORDERS)) == (ORDERS, "orders")
+    learned = TopicNameResolver(WINDOW, topic_refs, LearnedFacts(WINDOW))
+    assert learned.name(ORDERS, 0) == ORDERS
 
 
 def test_an_exchange_mentions_each_id_once_and_lists_the_names_it_has() -> None:
@@ -187,7 +197,8 @@ def test_exchanges_that_wait_undecoded_count_each_with_their_frames() -> None:
     assert naming.room == (SECOND + 8, 4, 40)
     naming.learn(PAYMENTS, "payments")
     assert naming.close() == [named, last]
-    assert (first.is_named, behind.is_named, named.topic_ids) == (False, True, {PAYMENTS: "payments"})
+    assert (first.unnamed, behind.unnamed) == ({ORDERS}, frozenset())
+    assert named.topic_ids == {PAYMENTS: "payments"}
 
 
 def test_ids_of_an_exchange_that_stays_undecoded() -> None:
@@ -205,4 +216,4 @@ def test_nothing_is_learned_again_from_exchanges_that_have_waited() -> None:
     naming: TopicNameResolver[Exchange] = TopicNameResolver(WINDOW, topic_refs)
     naming.learns = False
     naming.learn(ORDERS, "orders")
-    assert naming.name(ORDERS) is None
+    assert naming.known(ORDERS) is None

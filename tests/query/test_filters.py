@@ -340,7 +340,8 @@ def test_needs_bodies(criteria: dict[str, Any], needs_bodies: bool) -> None:
         ({"where": Where("", bool, needs_bodies=False, names=frozenset({"api", "latency"}))}, False),
         ({"where": Where("", bool, needs_bodies=True, names=frozenset({"api"}))}, False),
         ({"api": ["Fetch"], "topic": ["a"]}, False),
-        ({"api": ["Fetch"], "error": ["*"]}, False),
+        ({"api": ["Fetch"], "error": ["*"]}, True),
+        ({"error": ["!UNKNOWN*"]}, False),
     ],
 )
 def test_what_the_core_can_decide(criteria: dict[str, Any], are_known: bool) -> None:
@@ -367,6 +368,8 @@ def test_conditions_are_the_criteria() -> None:
     matching = [conditions.may_match(connection(), key, 3, client) for key, client in clients]
     assert matching == [True, False, False, True, False]
     assert {"app-1", "billing", "app-2"} < chosen.notes.unmatched[0]
+    assert not conditions.needs_error
+    assert filters.build(error=["*"]).conditions().needs_error
 
 
 def test_matches_header_needs_no_body() -> None:

@@ -2,10 +2,16 @@
 
 use std::borrow::Cow;
 
+use crate::exchanges::connection::API_VERSIONS;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
 use crate::kafka::tree::{elements, name_of, record_count, Bodies, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};
+
+const FETCH: i16 = 1;
+
+/// An API key, and the first and last version of it that a broker supports.
+pub type ApiRange = (i64, i64, i64);
 
 /// The fields of a struct that name topics, and the structs in it that have such fields.
 pub struct Topics {
@@ -130,6 +136,28 @@ impl Row {
         let (state, id) = self.replica;
         let state = decoded.request.get(state).filter(|state| state.is_true());
         matches!(state.unwrap_or(&decoded.request).get(id), Some(Value::Int(id)) if *id >= 0)
+    }
+
+    /// The cluster that an exchange names, as kdissect/exchanges/clusters.py finds it, and the versions that the
+    /// broker supports.
+    pub fn learned<'a>(
+        &self,
+        api_key: i16,
+        decoded: &Decoded<'a>,
+    ) -> Result<(Option<&'a str>, Vec<ApiRange>), Odd> {
+        let fields = &self.counted;
+        let (request, response) = (&decoded.request, &decoded.response);
+        let is_named = api_key != FETCH && !response.get(fields.error_code).is_some_and(Value::is_true);
+        let mut named = [response, request].into_iter().filter(|_| is_named);
+        let cluster = named.find_map(|body| match body.get(fields.cluster_id) {
+            Some(Value::Text(text)) if !text.is_empty() => Some(*text),
+            _ => None,
+        });
+        let versions = match api_key {
+            API_VERSIONS => fields.versions(response)?,
+            _ => Vec::new(),
+        };
+        Ok((cluster, versions))
     }
 
     /// None if absent.

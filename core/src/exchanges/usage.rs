@@ -353,6 +353,16 @@ impl Fields {
         })
     }
 
+    /// The versions that an ApiVersions response says the broker supports.
+    pub fn versions(&self, response: &Value<'_>) -> Result<Vec<(i64, i64, i64)>, Odd> {
+        let apis = list(response.get(self.api_keys))?.iter().map(|each| {
+            let names = [self.api_key, self.min_version, self.max_version];
+            let [key, first, last] = names.map(|name| field(Some(each), name));
+            Ok((key?.ok_or(Odd)?, first?.ok_or(Odd)?, last?.ok_or(Odd)?))
+        });
+        apis.collect()
+    }
+
     /// Who fetches; `is_replica`: a broker.
     pub fn reader(&self, request: &Value<'_>, is_replica: bool) -> Result<Fetcher, Odd> {
         if !is_replica {

@@ -436,12 +436,12 @@ pub fn record_count(data: &[u8]) -> Result<u64, Odd> {
     })
 }
 
-/// The name of a topic, or the zero ID itself. An ID without a name is odd.
+/// What stands for the ID of a topic; the zero ID itself. One that may still get a name is odd.
 pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
     let text = std::str::from_utf8(id).map_err(|_| Odd)?;
     match *id == NO_ID {
         true => Ok(text.to_owned()),
-        false => names.name(text).ok_or(Odd),
+        false => names.name(text).ok_or(Why::Nameless.odd()),
     }
 }
 

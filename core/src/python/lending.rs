@@ -1,6 +1,7 @@
 //! The class `kdissect._core.Lending`: a [`Stage`] for kdissect/exchanges/lending.py.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -1157,7 +1158,11 @@ impl Lending {
             .and_then(Option::as_mut)
             .ok_or(Odd)?;
         let python = &self.python;
-        let is_selected = match &mut self.conditions {
+        let needs_error = self
+            .conditions
+            .as_ref()
+            .is_some_and(|each| each.frames.needs_error);
+        let may_match = match &mut self.conditions {
             None => true,
             Some(conditions) => {
                 conditions.note(request.end_ns);
@@ -1169,8 +1174,15 @@ impl Lending {
                 may_match.map_err(|_| Odd)? && conditions.frames.match_frames(request, response)?
             }
         };
+        let is_selected = may_match && !needs_error;
+        let leaves_errors = may_match && needs_error;
         let shared = link.shared.take();
-        let known = &KnownLink { py, link, python };
+        let known = &KnownLink {
+            py,
+            link,
+            python,
+            is_same: Cell::new(true),
+        };
         let shared = match shared {
             Some(shared) => shared,
             None => page.shared(known)?,
@@ -1184,6 +1196,7 @@ impl Lending {
                 request,
                 response,
                 is_selected,
+                leaves_errors,
             };
             page.add(&answered, &shared)
         } else {
@@ -1196,7 +1209,8 @@ impl Lending {
             };
             page.add_unacknowledged(&unacknowledged, &shared)
         };
-        link.shared = Some(shared);
+        let is_same = known.is_same.get();
+        link.shared = Some(shared).filter(|_| is_same);
         written
     }
 
@@ -1645,6 +1659,8 @@ struct KnownLink<'a, 'py> {
     py: Python<'py>,
     link: &'a Link,
     python: &'a Callbacks,
+    /// Whether what its exchanges share is as before.
+    is_same: Cell<bool>,
 }
 
 impl Known for KnownLink<'_, '_> {
@@ -1658,6 +1674,10 @@ impl Known for KnownLink<'_, '_> {
 
     fn identity(&self) -> &[Handle; 4] {
         &self.link.identity
+    }
+
+    fn renew(&self) {
+        self.is_same.set(false);
     }
 }
 

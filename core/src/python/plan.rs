@@ -302,6 +302,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let learn: Function = get(plan, "learn")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
@@ -320,6 +321,9 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         alive: alive
             .map(|alive| Ok::<_, PyErr>(AliveMembers::new(get(&alive, "member")?)))
             .transpose()?,
+        learn: Box::new(move |info, cluster, versions| {
+            Python::attach(|py| learn.call(py, (info, cluster, versions)))
+        }),
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         expected: Box::new(move |info, api_key, end_ns, errors| {
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
@@ -432,6 +436,7 @@ impl<'py> FromPyObject<'_, 'py> for Conditions {
                 times_ns: since_ns..until_ns,
                 slower_than_ns: conditions.getattr("slower_than_ns")?.extract()?,
                 bigger_than_bytes: conditions.getattr("bigger_than_bytes")?.extract()?,
+                needs_error: conditions.getattr("needs_error")?.extract()?,
             },
             may_match: conditions.getattr("may_match")?.extract()?,
             note_times: conditions.getattr("note_times")?.extract()?,

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use crate::kafka::tree::{record_count, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::sinks::decimal::{push, push_digits};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// Names listed before the rest is only counted, as in phrases.py.
 const NAMES: usize = 3;
@@ -487,10 +487,15 @@ impl<'b, 'a> Describing<'b, 'a> {
         match topic.get(TOPIC_ID) {
             Some(Value::Uuid(id)) => {
                 let id = std::str::from_utf8(id).map_err(|_| Odd)?;
-                text(
-                    &self.topics.name(id).filter(|name| !name.is_empty()).ok_or(Odd)?,
-                    out,
-                )
+                let name = self.topics.name(id).filter(|name| !name.is_empty());
+                let name = name.ok_or(Why::Nameless.odd())?;
+                if name == id {
+                    out.push_str("<id ");
+                    out.push_str(id);
+                    out.push('>');
+                    return Ok(());
+                }
+                text(&name, out)
             }
             _ => Ok(()),
         }

@@ -15,6 +15,8 @@ pub struct FrameConditions {
     pub slower_than_ns: Option<i64>,
     /// One of the frames, with its size.
     pub bigger_than_bytes: Option<usize>,
+    /// Only exchanges with errors in the response match, and they are left to Python.
+    pub needs_error: bool,
 }
 
 impl FrameConditions {
@@ -61,6 +63,7 @@ mod tests {
         times_ns: i64::MIN..i64::MAX,
         slower_than_ns: None,
         bigger_than_bytes: None,
+        needs_error: false,
     };
 
     #[test]

@@ -69,6 +69,8 @@ pub trait Known {
     fn ends(&self) -> Option<&[u8]>;
     /// Software name and version, principal, SASL mechanism.
     fn identity(&self) -> &[Handle; 4];
+    /// What its exchanges share has changed.
+    fn renew(&self);
 }
 
 impl Constant {
@@ -101,6 +103,8 @@ pub struct Answered<'a> {
     /// Whether it gets a row. If not, it changes what its connection remembers, and what is learned from it, all
     /// the same.
     pub is_selected: bool,
+    /// Whether it is left to Python if there are errors in the response.
+    pub leaves_errors: bool,
 }
 
 impl<'a> Answered<'a> {
@@ -118,6 +122,14 @@ impl<'a> Answered<'a> {
     pub fn is_rejected(&self) -> bool {
         let body = self.response.data.get(CORRELATION_ID_BYTES..);
         self.header.api_key == API_VERSIONS && body.is_some_and(|body| body.starts_with(&UNSUPPORTED_VERSION))
+    }
+
+    /// Odd if it has errors that are left to Python.
+    pub fn check_errors(&self, has_errors: bool) -> Result<(), Odd> {
+        match self.leaves_errors && has_errors {
+            true => Err(Why::Error.odd()),
+            false => Ok(()),
+        }
     }
 
     pub fn latency_ns(&self) -> Result<i64, Odd> {

@@ -216,6 +216,7 @@ impl Sink for Lines {
         let about = text.len();
         if exchange.is_rejected() {
             common.check_flaws(true)?;
+            exchange.check_errors(true)?;
             text.push_str(self.rejections.text(rejected, exchange)?);
             finish_line(text, out);
             return Ok(());
@@ -224,6 +225,7 @@ impl Sink for Lines {
         let (errors, is_followed) =
             described.write(exchange.known, bodies, common, exchange.response.end_ns, text)?;
         common.check_flaws(!errors.is_empty() || is_followed)?;
+        exchange.check_errors(!errors.is_empty())?;
         let mut word = |word: &str| {
             if text.len() > about {
                 text.push_str(gap);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::exchanges::content::Row;
+use crate::exchanges::content::{ApiRange, Row};
 use crate::exchanges::touched::Touched;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::connection_log::Log;
@@ -36,6 +36,9 @@ pub struct RowPlan {
     pub log: Option<Log>,
     /// Where members of groups are noted that are alive.
     pub alive: Option<AliveMembers>,
+    /// Takes what the connection shares, the cluster that an exchange names, and the versions that the broker
+    /// supports. Returns whether what the connection shares has changed.
+    pub learn: Box<dyn Fn(&Handle, Option<&str>, Vec<ApiRange>) -> Result<bool, Odd> + Send + Sync>,
     /// The name of the capture of an interface.
     pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
     /// Which errors are expected, given what the connection shares, API key, time of the response and all names.
@@ -99,12 +102,16 @@ impl Sink for Rows {
             Some(exchange.response_body(tags)?),
             common.budget,
         )?;
+        if exchange.is_rejected() {
+            return Err(Why::Rejected.odd());
+        }
         let throttle_time_ms = row.throttle_time_ms(&decoded);
         if throttle_time_ms.is_some_and(|number| number != 0) {
             return Err(Why::Throttled.odd());
         }
         decoded.check()?;
         common.check_flaws(!decoded.errors.is_empty())?;
+        exchange.check_errors(!decoded.errors.is_empty())?;
         if !plan.tables.is_empty() && row.is_fetch && row.is_replication(&decoded) {
             return Err(Why::Replication.odd());
         }
@@ -132,6 +139,16 @@ impl Sink for Rows {
             if is_written && exchange.is_selected {
                 value_json(&row.keys, value, body)?;
             }
+        }
+        let renewed;
+        let mut shared = shared;
+        let (cluster, versions) = row.learned(exchange.header.api_key, &decoded)?;
+        if (cluster.is_some() || !versions.is_empty())
+            && (plan.learn)(exchange.known.info()?, cluster, versions)?
+        {
+            exchange.known.renew();
+            renewed = (common.shared)(exchange.known)?;
+            shared = &renewed;
         }
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
         let mut found = RowFacts {

@@ -543,12 +543,7 @@ fn found<'b, 'a>(
             if request.get(fields.cluster_id).is_some_and(Value::is_true) {
                 return Err(Odd); // Python learns the cluster
             }
-            let apis = list(decoded.response.get(fields.api_keys))?.iter().map(|each| {
-                let names = [fields.api_key, fields.min_version, fields.max_version];
-                let [key, first, last] = names.map(|name| field(Some(each), name));
-                Ok((key?.ok_or(Odd)?, first?.ok_or(Odd)?, last?.ok_or(Odd)?))
-            });
-            CountedContent::Versions(apis.collect::<Result<_, Odd>>()?)
+            CountedContent::Versions(fields.versions(&decoded.response)?)
         }
         _ => CountedContent::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })

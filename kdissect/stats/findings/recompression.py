@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import NOTE
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import listed, many, most_frequent
+from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.lag import end_of
 from kdissect.stats.quantiles import Bounded
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
-    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.usual import Usual
+    from kdissect.stats.tallies import Alike, Tally
 
 
 @summed
@@ -56,6 +56,7 @@ class Recompression(Rule):
         "Set compression.type of the topic to producer, or let producers use the codec of the topic, unless "
         "the brokers are meant to do this work."
     )
+    takes = EACH
     apis = frozenset({"Produce", "Fetch"})
     counts = Written
 
@@ -65,35 +66,37 @@ class Recompression(Rule):
         Rule.__init__(self, limits)
         self.readers = Bounded(limits.summary_rows, Read)
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Count batches, and note offsets."""
-        for each in facts.touched:
+        if tally.exchange is None:
+            self._add_counted(tally)
+            return
+        for each in tally.touched:
             if each.produced is not None and len(each.produced) and not each.error:
                 kept = self.kept[each.topic, each.partition]
-                kept.add(facts)
+                kept.add(tally)
                 kept.codecs.update(each.produced.tally().codecs)
-                if (end := end_of(facts, each)) is not None:
+                if (end := end_of(tally, each)) is not None:
                     kept.end = min(kept.end, end)
             elif each.fetched is not None and len(each.fetched):
-                reader = self.readers[each.topic, each.partition, facts.client]
+                reader = self.readers[each.topic, each.partition, tally.client]
                 reader.codecs.update(each.fetched.tally().codecs)
-        for position in facts.positions:
+        for position in tally.positions:
             if not position.error and position.next_offset is not None:
-                reader = self.readers[position.topic, position.partition, facts.client]
+                reader = self.readers[position.topic, position.partition, tally.client]
                 reader.start = min(reader.start, position.fetch_offset or 0)
                 reader.position = max(reader.position, position.next_offset)
 
-    def feed_usual(self, usual: Usual) -> None:
-        """Count batches, and note offsets."""
-        for written in usual.writes.topics if usual.writes is not None else ():
+    def _add_counted(self, tally: Alike) -> None:
+        for written in tally.writes.topics if tally.writes is not None else ():
             for each in written.partitions:
                 kept = self.kept[written.topic.name, each.partition]
-                kept.add_usual(usual, each.noted)
+                kept.add_noted(tally, each.noted)
                 kept.codecs += Counter(dict(each.codecs))
                 kept.end = min([kept.end, *(offset for _, offset in each.ends[2])])
-        for topic, partitions in usual.reads.topics if usual.reads is not None else ():
+        for topic, partitions in tally.reads.topics if tally.reads is not None else ():
             for read in partitions:
-                reader = self.readers[topic.name, read.partition, usual.client]
+                reader = self.readers[topic.name, read.partition, tally.client]
                 reader.codecs += Counter(dict(read.codecs))
                 if read.lags.number:
                     reader.start = min(reader.start, read.lags.start[1])
