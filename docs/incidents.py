@@ -36,7 +36,7 @@ first screen of `kdissect summary FILE` at 80 columns, in which line, and what t
 brokers logged what happened ([samples](../samples/README.md)).
 
 `tests/stats/findings/test_rules.py` and `tests/cluster/test_incidents.py` list all findings that are true of
-a recording. Nothing else is found in any of them: there are no false alarms.
+a recording, and fail if there is another one: there are no false alarms.
 """
 _TABLE = "| recording | what happened | findings | explained by these |\n|---|---|---|---|"
 _PARTS = (
@@ -58,7 +58,7 @@ def command(path: Path) -> list[str]:
 
 def row(path: Path, screen: Sequence[str]) -> str:
     """The row of a recording, of its first screen at 80 columns."""
-    found, below, others = [], "", ""
+    causes, below, others = [], "", ""
     heading = ""
     texts: list[list[str]] = []  # of the items: number of the first line, text
     for number, line in enumerate(screen, 1):
@@ -72,12 +72,12 @@ def row(path: Path, screen: Sequence[str]) -> str:
             texts[-1][1] += f" {text.strip()}"
     for number, text in texts:
         if item := _ITEM.match(text):
-            found.append(f"`{item[1]}` (line {number})")
+            causes.append(f"`{item[1]}` (line {number})")
         elif text.startswith("explains "):
             below += f", {text.removeprefix('explains ')}"
         else:
             others = text
-    findings = ", ".join(found + [others] * bool(others)) or "none"
+    findings = ", ".join(causes + [others] * bool(others)) or "none"
     explained = ", ".join(f"`{name}`" for name in dict.fromkeys(below.split(", ")[1:]))
     return f"| `{path.name}` | {_what(path)} | {findings} | {explained} |"
 

@@ -167,7 +167,7 @@ COMMANDS = {
     "records": "Show the records that were produced and fetched.",
     "live": "Show live traffic on an interface.",
     "summary": "Summarize clients, topics, latencies and errors.",
-    "story": "Show what happened to one group, client, transaction, topic, record, broker or host.",
+    "story": "Show what happened to a group, client, transaction, topic, record, broker, host or quorum.",
     "check": "Report what a capture contains and how complete it is.",
     "report": "Write a page for a ticket: verdicts, findings, charts and tables.",
     "plot": "Draw one chart: SVG, PNG or PDF.",

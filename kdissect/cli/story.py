@@ -40,6 +40,7 @@ Examples:
   kdissect story record:orders-3@1041 capture.pcap   from its producer to replicas and consumers
   kdissect story broker:3 capture.pcap               by node ID; or broker:10.0.0.9:9092
   kdissect story host:10.0.0.7 capture.pcap
+  kdissect story quorum capture.pcap                 elections, and brokers that join
   kdissect story group:billing --html capture.pcap > billing.html   a diagram for a browser
 
 The first lines are the verdict: what happened, since when, and why, according to the findings about these
@@ -97,10 +98,11 @@ def story(
     color: str,
     **options: Any,
 ) -> None:
-    """Show what happened to one group, client, transaction, topic, record, broker or host.
+    """Show what happened to a group, client, transaction, topic, record, broker, host or quorum.
 
-    SUBJECT is group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N or host:IP. Shows all exchanges
-    that involve it, on any connection, in chronological order. Filters narrow the list, but not the verdict.
+    SUBJECT is group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N, host:IP or quorum. Shows all
+    exchanges that involve it, on any connection, in chronological order. Filters narrow the list, but not the
+    verdict.
     """
     from kdissect.text.story import Story
 

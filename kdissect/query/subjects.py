@@ -7,6 +7,7 @@ topic:T            those about a topic, its configs or its ACLs
 broker:N           those that a broker answers: node ID, ``10.0.0.9:9092``, ``10.0.0.9``
 host:IP            those from or to an address
 record:T-P@OFFSET  those that carried the record at an offset, and each group's first commit past it
+quorum             those by which controllers elect a leader and admit brokers, and copy metadata
 
 Names can be globs, as in filters.py. The addresses of a node ID must be found before: messages may name them
 late. The filter of a transactional ID holds its producer IDs, that of a record the groups that have
@@ -43,11 +44,20 @@ if TYPE_CHECKING:
     from kdissect.model import Body, Endpoint, Exchange
     from kdissect.query.filters import PartitionTest
 
-GROUP, CLIENT, TRANSACTION, TOPIC, RECORD, BROKER, HOST = KINDS = (
+GROUP, CLIENT, TRANSACTION, TOPIC, RECORD, BROKER, HOST, QUORUM = KINDS = (
     *("group", "client", "txn", "topic", "record"),
-    *("broker", "host"),
+    *("broker", "host", "quorum"),
 )
-FORMS = "group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N or host:IP"
+FORMS = "group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N, host:IP or quorum"
+
+_METADATA = "__cluster_metadata"
+_QUORUM_APIS = frozenset(
+    {
+        *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "DescribeQuorum", "FetchSnapshot"),
+        *("AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter", "ControllerRegistration"),
+        *("BrokerRegistration", "UnregisterBroker", "BrokerHeartbeat"),
+    }
+)
 
 _RECORD = re.compile(r"(?P<topic>.+)[-:](?P<partition>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII | re.DOTALL)
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
@@ -60,7 +70,8 @@ class Subject(NamedTuple):
 
     Attributes:
         kind: one of ``KINDS``.
-        name: of the group, client, transaction or topic, or a glob; node ID or address of a broker; address.
+        name: of the group, client, transaction or topic, or a glob; node ID or address of a broker; address;
+            the topic that a quorum keeps.
         partition, offset: of a record.
         addresses: of a broker with a node ID, each with its port.
     """
@@ -113,7 +124,9 @@ def parse_subject(text: str) -> Subject:
     record = _RECORD.fullmatch(name) if kind == RECORD else None
     if record is not None:
         return Subject(kind, record["topic"], int(record["partition"]), int(record["offset"]))
-    if kind not in KINDS or kind == RECORD or not name:
+    if text == QUORUM:
+        return Subject(QUORUM, _METADATA)
+    if kind not in KINDS or kind in (RECORD, QUORUM) or not name:
         hint = "" if kind in KINDS else did_you_mean(kind, KINDS)
         raise UsageError(f'invalid subject "{text}": use {FORMS}{hint}')
     return Subject(kind, name)
@@ -153,6 +166,12 @@ def _topic(subject: Subject) -> Filter:
     return Filter((), (test,), name_kinds=(kind,), is_about_topics=True)
 
 
+def _quorum(subject: Subject) -> Filter:
+    is_topic = NameTest((subject.name,))
+    test = lambda exchange: exchange.api in _QUORUM_APIS or is_topic.any_in(named_topics(exchange))  # noqa: E731
+    return Filter((), (test,), is_about_topics=True)
+
+
 def _transaction(subject: Subject) -> Filter:
     kind = NameKind("transactional ID", (subject.name,), content.transactional_ids)
     return Filter((), (_TransactionTest(subject.name),), name_kinds=(kind,))
@@ -173,6 +192,7 @@ _FILTERS: dict[str, Callable[[Subject], Filter]] = {
     BROKER: partial(_end, _broker_names),
     HOST: partial(_end, _host_names),
     RECORD: _record,
+    QUORUM: _quorum,
 }
 
 

@@ -289,7 +289,7 @@ class HostConnectionsRow:
     )
     segments: int = described("Segments with new payload, of both directions.")
     lost: int = described(
-        "How often one of them had to be sent again: retransmissions, less those of which the receiver "
+        "How many of them had to be retransmitted: retransmissions, less those of which the receiver "
         "reported that it had the bytes already (D-SACK)."
     )
     round_trip_us: Spread = described(

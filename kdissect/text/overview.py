@@ -102,10 +102,10 @@ def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
         rows += [(label, f"{left_out:,} more", _FAINT)] if left_out else []
     max_lines = [1] * len(rows)
     spare = max(0, LINES - len(rows))
-    for first, most in ((_DETAILS, _MAX_LINES), (_CAUSES, _FINDING_LINES), (None, _MAX_LINES)):
+    for first, limit in ((_DETAILS, _MAX_LINES), (_CAUSES, _FINDING_LINES), (None, _MAX_LINES)):
         for number, (label, text, _) in enumerate(rows):
             if first in (None, label):
-                extra = min(len(_pieces(text, room, most)) - max_lines[number], spare)
+                extra = min(len(_pieces(text, room, limit)) - max_lines[number], spare)
                 max_lines[number] += extra
                 spare -= extra
     lines: list[tuple[str, str]] = []

@@ -553,7 +553,10 @@ _TCP = (
 )
 
 
-_HOSTS_NOTE = "RTT: the shortest round trip of each connection: median and maximum; LOST: segments sent again"
+_HOSTS_NOTE = (
+    "RTT: the shortest round trip of each connection: median and maximum; LOST: segments that had to be "
+    "retransmitted"
+)
 _HOSTS = (
     View("HOST", lambda row: row.host, keep=True, shrinks=True, width=IPV4),
     View("BROKER", lambda row: row.broker, keep=True),

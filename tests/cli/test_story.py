@@ -63,12 +63,26 @@ def test_failed_attempts_of_a_client_are_part_of_its_story(
     assert done.lines[2].startswith(f"why    {why}")
 
 
+def test_elections_and_brokers_that_join(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the truth of the sample has it: controller 3 is elected, leaves, and returns with an empty log."""
+    done = run(capsys, "story", "quorum", "--json", "samples/kafka-4-kraft.pcap.gz")
+    rows = [row for row in map(json.loads, done.lines) if "api" in row]
+    votes = [row["text"] for row in rows if row["api"] == "Vote"]
+    assert "node 3, epoch 1, voter 1 -> granted" in votes
+    assert "node 2, epoch 1, voter 1 -> refused" in votes
+    leaders = [row["text"] for row in rows if row["api"] == "BeginQuorumEpoch"]
+    assert [text[:17] for text in leaders] == 2 * ["leader 3, epoch 1"] + 2 * ["leader 1, epoch 2"]
+    apis = {row["api"] for row in rows}
+    assert {"BrokerRegistration", "BrokerHeartbeat", "Fetch", "FetchSnapshot"} <= apis
+    assert not apis & {"Produce", "ApiVersions", "CreateTopics"}
+
+
 def test_a_subject_that_is_none_of_the_forms(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "story", "restless", STORM)
     assert done.status == 2
     assert done.lines == []
     assert done.err.count("\n") == 1
-    assert "group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N or host:IP" in done.err
+    assert "group:G, client:C, txn:ID, topic:T, record:T-P@OFFSET, broker:N, host:IP or quorum" in done.err
 
 
 def test_lines_have_both_ends_and_the_exchange(capsys: pytest.CaptureFixture[str]) -> None:

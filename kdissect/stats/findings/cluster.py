@@ -31,7 +31,7 @@ _REFUSED = 30
 
 @summed
 class Votes(Minutes):
-    """Votes that were refused, and the node IDs that asked for them."""
+    """Votes that were refused, and the node IDs of the candidates."""
 
     candidates: Distinct = merged(Distinct)
 
@@ -61,7 +61,7 @@ class ElectionsLost(Rule):
 
     def feed(self, facts: Facts) -> None:
         """Count the votes that a response refuses."""
-        asked = {
+        candidates = {
             (topic["topic_name"], partition["partition_index"]): partition["replica_id"]
             for topic in (facts.exchange.request or {}).get("topics") or ()
             for partition in topic["partitions"]
@@ -71,7 +71,7 @@ class ElectionsLost(Rule):
                 if not partition["vote_granted"]:
                     kept = self.kept[facts.kept(topic["topic_name"])]
                     kept.add(facts)
-                    candidate = asked.get((topic["topic_name"], partition["partition_index"]))
+                    candidate = candidates.get((topic["topic_name"], partition["partition_index"]))
                     kept.candidates.add("?" if candidate is None else str(candidate))
 
     def _reports(self, each: Votes) -> bool:

@@ -11,11 +11,11 @@ from tests.producers import facts_of
 if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
-DUPLICATE, NOT_CONTROLLER, SESSION_NOT_FOUND = 101, 41, 70
+DUPLICATE, NOT_CONTROLLER, NO_SESSION = 101, 41, 70
 
 
 def vote(after_s: float, candidate: int, *, granted: bool = False) -> Facts:
-    asked = {"partition_index": 0, "replica_epoch": 4, "replica_id": candidate}
+    request = {"partition_index": 0, "replica_epoch": 4, "replica_id": candidate}
     given = {
         "partition_index": 0,
         "error_code": 0,
@@ -27,7 +27,7 @@ def vote(after_s: float, candidate: int, *, granted: bool = False) -> Facts:
     def of(partition: dict[str, object]) -> dict[str, object]:
         return {"topics": [{"topic_name": "__cluster_metadata", "partitions": [partition]}], "error_code": 0}
 
-    return facts_of("Vote", 2, after_s, of(asked), of(given), f"raft-client-{candidate}")
+    return facts_of("Vote", 2, after_s, of(request), of(given), f"raft-client-{candidate}")
 
 
 def test_votes_that_are_refused_again_and_again() -> None:
@@ -60,7 +60,7 @@ def test_a_broker_that_returns_after_a_crash_or_finds_the_controller() -> None:
     assert findings_of(BrokerRejected, lost) == []
 
 
-def fetch(after_s: float, client: str, error: int = SESSION_NOT_FOUND) -> Facts:
+def fetch(after_s: float, client: str, error: int = NO_SESSION) -> Facts:
     response = {"throttle_time_ms": 0, "error_code": error, "session_id": 0, "responses": []}
     return facts_of(
         "Fetch", 12, after_s, {"session_id": 7, "session_epoch": 3, "topics": []}, response, client
