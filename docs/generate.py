@@ -67,7 +67,7 @@ If several apply, the first one in this table does. All files that can be read a
 | status | when |
 |--:|---|
 | 130, 143 | Ctrl-C or SIGTERM stopped the command. |
-| 3 | Output is incomplete because of an I/O error or a bug in kdissect. |
+| 3 | Output is missing or incomplete because of an I/O error or a bug in kdissect. |
 | 2 | Usage error; or a capture is missing, or no packet in it can be read. |
 | 1 | With `--fail` or `--fail-on`, see below; `spark doctor` found something to report. |
 | 0 | Otherwise, even if a capture ends in the middle of a packet, or nothing matches the filters. |

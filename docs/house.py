@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +73,12 @@ def texts_of(root: Path) -> dict[str, str]:
         )
         for path in sorted(root.glob("kdissect/**/*.py"))
     }
+
+
+@cache
+def trees_of(root: Path) -> dict[str, ast.Module]:
+    """Module -> its syntax tree."""
+    return {name: ast.parse(text) for name, text in texts_of(root).items()}
 
 
 def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
@@ -151,7 +158,7 @@ class Door(NamedTuple):
 
 def doors(root: Path) -> list[Door]:
     """What has to be read more than once if there are several of it."""
-    trees = {name: ast.parse(text) for name, text in texts_of(root).items()}
+    trees = trees_of(root)
     rust = rust_texts_of(root)
     stub = (root / "kdissect" / "_core.pyi").read_text("utf-8")
     follow = re.findall(r"def follow\(self, \w+: (\w+)", stub)
@@ -226,8 +233,7 @@ def repeated(names: Counter[str]) -> int:
 def main() -> None:
     """Print the numbers."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    texts = texts_of(root)
-    trees = {name: ast.parse(text) for name, text in texts.items()}
+    texts, trees = texts_of(root), trees_of(root)
     graph = imports(trees)
     classes = Counter(
         node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)

@@ -1,7 +1,6 @@
 """Every exception that kdissect raises.
 
-``CaptureError``, ``UnexpectedError``, ``SchemaError``, ``OutputError``, ``SparkError``, ``WorkerError`` and
-``UsageError`` are shown to the user as one line on stderr. ``DecodeError`` affects a single frame:
+All but ``DecodeError`` are shown to the user as one line on stderr. ``DecodeError`` affects a single frame:
 ``kafka/bodies.py`` turns it into an anomaly (anomalies.py).
 """
 
@@ -23,7 +22,16 @@ class UsageError(KdissectError):
 
 
 class OutputError(KdissectError):
-    """Output cannot be written. The message says where and why."""
+    """Output is refused, because of what is there already. The message says where and why."""
+
+
+class WriteError(OutputError):
+    """An I/O error while output was written: what is there is incomplete."""
+
+    @classmethod
+    def of(cls, target: object, error: OSError) -> WriteError:
+        """Name what was written, and what the system says."""
+        return cls(f"cannot write {target}: {error.strerror or error}")
 
 
 class CaptureError(KdissectError):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,8 +107,7 @@ def test_every_decision_is_listed() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    trees = {name: ast.parse(text) for name, text in house.texts_of(ROOT).items()}
-    assert house.cycles(house.imports(trees)) == []
+    assert house.cycles(house.imports(house.trees_of(ROOT))) == []
 
 
 def test_no_module_of_the_core_uses_itself_through_others() -> None:
@@ -163,16 +163,18 @@ def test_every_room_is_on_the_map() -> None:
 # --- doors --------------------------------------------------------------------------------------------------
 
 
-def trees() -> dict[str, ast.Module]:
-    return {name: ast.parse(text) for name, text in house.texts_of(ROOT).items()}
+@cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """Module -> all nodes of its syntax tree."""
+    return {name: list(ast.walk(tree)) for name, tree in house.trees_of(ROOT).items()}
 
 
 def places(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:
     """The modules with such a node."""
     return {
         module
-        for module, tree in trees().items()
-        if any(isinstance(node, kind) and matches(node) for node in ast.walk(tree))
+        for module, found in nodes().items()
+        if any(isinstance(node, kind) and matches(node) for node in found)
     }
 
 
@@ -187,8 +189,8 @@ def reads(attribute: str) -> set[str]:
 def classes(matches: Callable[[ast.ClassDef], bool], packages: str = "") -> set[str]:
     return {
         node.name
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
+        for module, found in nodes().items()
+        for node in found
         if re.match(packages, module) and isinstance(node, ast.ClassDef) and matches(node)
     }
 
@@ -221,7 +223,7 @@ def test_one_way_leads_from_the_pipeline_to_an_output() -> None:
     )
     (dissection,) = (
         node
-        for node in ast.walk(trees()["kdissect.pipeline"])
+        for node in nodes()["kdissect.pipeline"]
         if isinstance(node, ast.ClassDef) and node.name == "Dissection"
     )
     methods = {node.name for node in dissection.body if isinstance(node, ast.FunctionDef)}
@@ -259,7 +261,11 @@ def test_one_run_has_three_places() -> None:
         )
     )
     assert places == {"RunPlace", "Run", "Here", "Workers", "Tasks"}
-    mains = [node.name for node in trees()["kdissect.runs.workers"].body if isinstance(node, ast.FunctionDef)]
+    mains = [
+        node.name
+        for node in house.trees_of(ROOT)["kdissect.runs.workers"].body
+        if isinstance(node, ast.FunctionDef)
+    ]
     assert [name for name in mains if name.startswith("work")] == ["work", "work_to_end"]
 
 
@@ -272,8 +278,8 @@ def test_the_state_of_a_connection_crosses_as_one() -> None:
     """
     states = {
         node.name: {each for field in node.body for each in names_in(field)}
-        for tree in trees().values()
-        for node in ast.walk(tree)
+        for found in nodes().values()
+        for node in found
         if isinstance(node, ast.ClassDef)
         and re.fullmatch(r"[A-Z]\w+State", node.name)
         and is_named_tuple(node)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from kdissect.capture.write import PcapngWriter
-from kdissect.errors import OutputError
+from kdissect.errors import WriteError
 from kdissect.files import PRIVATE, create
 from kdissect.model import IdleTick
 
@@ -127,7 +127,7 @@ class Recording:
         try:
             self._writer.write(packet)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise WriteError.of(self._paths[-1], error) from error
 
     def _is_rotation_due(self, packet: Packet) -> bool:
         ring, file = self._ring, self._file
@@ -148,7 +148,7 @@ class Recording:
             if self._ring.files is not None and len(self._paths) > self._ring.files:
                 self._paths.popleft().unlink(missing_ok=True)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise WriteError.of(self._paths[-1], error) from error
         self._writer = PcapngWriter(self._file, self._application)  # type: ignore[arg-type]  # it only writes
         if self._ring.files is None:
             self._paths = deque(self._paths, maxlen=1)
@@ -158,17 +158,14 @@ class Recording:
             try:
                 self._file.file.flush()
             except OSError as error:
-                raise self._unwritable(error) from error
+                raise WriteError.of(self._paths[-1], error) from error
 
     def _finish(self) -> None:
         if self._file is not None:
             try:
                 self._file.file.close()
             except OSError as error:
-                raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> OutputError:
-        return OutputError(f"cannot write {self._paths[-1]}: {error.strerror or error}")
+                raise WriteError.of(self._paths[-1], error) from error
 
 
 class _CountingFile:

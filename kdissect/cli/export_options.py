@@ -13,10 +13,11 @@ from kdissect.cli.options import combine, mode_option
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
+from kdissect.limits import SECOND_NS
 from kdissect.nearest import did_you_mean
 from kdissect.options import BOTH, JSONL, PARQUET, ROTATED_BYTES, ExportOptions
 from kdissect.phrases import facts, many, most_frequent, size
-from kdissect.query.filters import SECOND_NS, parse_duration, parse_size
+from kdissect.query.filters import parse_duration, parse_size
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.rows import DEFAULT_TABLES, RECORDS, TABLES
 from kdissect.tables.table_files import COMPRESSIONS

@@ -14,7 +14,7 @@ from kdissect import __version__, core
 from kdissect.cli.config_file import configuration
 from kdissect.cli.help import HelpContext, NoFileError
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
-from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
+from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError, WriteError
 from kdissect.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ EXIT_STATUS = {
     0: "success, even if a capture ends in the middle of a packet",
     1: "--fail or spark doctor found something to report",
     2: "usage error, or a capture that is missing or cannot be read; the others are shown",
-    3: "output is incomplete because of an I/O error or a bug in kdissect",
+    3: "output is missing or incomplete because of an I/O error or a bug in kdissect",
     130: "stopped by Ctrl-C",
     143: "stopped by SIGTERM",
 }
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         warn(*error.format_message().split("\n"))
         return USAGE
-    except UnexpectedError as error:
+    except (UnexpectedError, WriteError) as error:
         warn(str(error))
         return FAILED
     except (CaptureError, OutputError) as error:  # one line: a file name may contain line breaks

@@ -25,8 +25,9 @@ from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
-from kdissect.cli.run import check_target, end, open_run, replaced, report, unwritable
+from kdissect.cli.run import check_target, end, open_run, replaced, report
 from kdissect.cli.terminal import progress, warn
+from kdissect.errors import WriteError
 from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
@@ -319,7 +320,7 @@ def _copy(
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
-        raise unwritable(target, error) from None
+        raise WriteError.of(target, error) from None
 
 
 def _copy_packets(

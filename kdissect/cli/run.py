@@ -34,6 +34,7 @@ from kdissect.cli.terminal import (
     style_of,
     warn,
 )
+from kdissect.errors import WriteError
 from kdissect.files import replacing
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many, most_frequent
@@ -230,18 +231,13 @@ def replaced(target: str, mode: int) -> Iterator[BinaryIO]:
     """A file that replaces another when it is complete.
 
     Raises:
-        ClickException: it cannot be written.
+        WriteError: it cannot be written.
     """
     try:
         with replacing(Path(target), mode) as file:
             yield file
     except OSError as error:
-        raise unwritable(target, error) from None
-
-
-def unwritable(target: str, error: OSError) -> click.ClickException:
-    """Why a file cannot be written."""
-    return click.ClickException(f"cannot write {target}: {error.strerror or error}")
+        raise WriteError.of(target, error) from None
 
 
 # ------------------------------------------------------------------------------------------------------------

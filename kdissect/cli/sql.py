@@ -144,7 +144,7 @@ def _export(query: Query, directory: Path, names: Sequence[str], has_bodies: boo
     try:
         result = write_tables(query, tables, job_of(paths, query.options, tables), processes(query, jobs))
     except OutputError as error:
-        raise OutputError(f"{error}; TMPDIR names a directory with more room") from None
+        raise type(error)(f"{error}; TMPDIR names a directory with more room") from None
     assert not isinstance(result, Missing)  # nothing was there before
     run = result[0]
     report(run, run.shown)

@@ -22,6 +22,7 @@ from kdissect.cli.options import (
 )
 from kdissect.cli.run import end, report, take_query
 from kdissect.cli.terminal import output, style_of, wide_option, width
+from kdissect.errors import WriteError
 from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
 from kdissect.stats.grouped import columns_of
@@ -254,7 +255,7 @@ def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
         with path.open("wb") as file:
             file.writelines(summary_page.lines(summarizer, by))
     except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from None
+        raise WriteError.of(path, error) from None
 
 
 def _list_rules(color: str, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.config_file import configuration
+from kdissect.errors import WriteError
 from kdissect.phrases import printable, wrapped
 
 if TYPE_CHECKING:
@@ -120,11 +121,11 @@ def output() -> Iterator[TextIO]:
     """Stdout for data. Characters that it cannot encode are escaped. A closed pipe ends the command quietly.
 
     Raises:
-        click.ClickException: writing failed for another reason.
+        WriteError: writing failed for another reason.
     """
     out = sys.stdout
     if out is None:
-        raise click.ClickException("cannot write: stdout is closed")
+        raise WriteError("cannot write stdout: it is closed")
     if isinstance(getattr(out, "buffer", None), RawIOBase):  # python -u: a signal may cut writes short
         out = open(out.fileno(), "w", encoding=out.encoding, closefd=False)  # noqa: SIM115
     if hasattr(out, "reconfigure"):
@@ -137,7 +138,7 @@ def output() -> Iterator[TextIO]:
         raise click.exceptions.Exit(0) from None
     except OSError as error:
         _abandon(out)
-        raise click.ClickException(f"cannot write: {error.strerror or error}") from None
+        raise WriteError.of("stdout", error) from None
     finally:
         if out is not sys.stdout:
             out.close()

@@ -32,6 +32,7 @@ from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis, codes, vendors
+from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, PENDING, UNACKNOWLEDGED, Exchange
 from kdissect.names import kept
 from kdissect.nearest import did_you_mean
@@ -652,7 +653,6 @@ def _is_selected(
 # ------------------------------------------------------------------------------------------------------------
 
 
-SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
 
 _DURATIONS = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.capture.inputs import STDIN, captures
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
-from kdissect.limits import DEFAULT, Limits
+from kdissect.limits import DEFAULT, SECOND_NS, Limits
 from kdissect.options import WHOLE, WINDOW, Options
 from kdissect.pipeline import learned_from
 from kdissect.runs.run import Here, Query, Run, Selection, faults_named
@@ -105,7 +105,7 @@ class Exchanges:
             limits,
             by=frozenset(by),
             parts=frozenset(summarizer.PARTS if parts is None else parts),
-            interval_ns=round(interval_s * summarizer.SECOND_NS),
+            interval_ns=round(interval_s * SECOND_NS),
             slowest=slowest,
         )
         query = _query(self._paths, replace(self._options, names=WHOLE))

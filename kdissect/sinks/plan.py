@@ -178,7 +178,7 @@ class TallyPlan(NamedTuple):
     Attributes:
         common: of all plans; their texts are not needed. ``api`` has those that can be counted.
         log: how they are counted by connection.
-        take: takes counts of exchanges that are alike, see ``stats.usual``.
+        take: takes counts of exchanges that are alike, see ``stats.core_tallies``.
         memory: how to get what connections remember.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
         interval: returns the length of an interval in nanoseconds; exchanges of different intervals are not

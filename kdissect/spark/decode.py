@@ -31,7 +31,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kdissect.capture import inputs, stores
-from kdissect.errors import CaptureError, OutputError
+from kdissect.errors import CaptureError, OutputError, WriteError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.files import is_stored, make_directory, move, remove_all, sync
 from kdissect.limits import MIB
@@ -52,7 +52,7 @@ from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
-from kdissect.tables.table_files import FinishedFile, cannot_write, locked, visible_files
+from kdissect.tables.table_files import FinishedFile, locked, visible_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -475,7 +475,7 @@ def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[Fini
         for target in targets:
             sync(target)
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     return moved
 
 
@@ -531,7 +531,7 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
     try:
         token.touch()
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     try:
         probes = _run_tasks(session.range(_SPREAD), partial(parts.probe_token, token))
     finally:

@@ -31,11 +31,10 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import kdissect
 from kdissect.children import python_environment
-from kdissect.errors import OutputError, SparkError
+from kdissect.errors import SparkError, WriteError
 from kdissect.extras import install
 from kdissect.limits import MIB
 from kdissect.phrases import size
-from kdissect.tables.table_files import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -305,7 +304,7 @@ def _streams_to(log: Path | None) -> Iterator[None]:
     try:
         target = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
-        raise cannot_write(path, error) from None
+        raise WriteError.of(path, error) from None
     kept = [os.dup(each) for each in (1, 2)]
     try:
         for each in (1, 2):
@@ -614,7 +613,7 @@ def write(path: Path) -> int:
                 archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
                 count += 1
     except OSError as error:
-        raise OutputError(f"cannot write to {path}: {error.strerror or error}") from None
+        raise WriteError.of(path, error) from None
     return count
 
 

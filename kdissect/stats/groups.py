@@ -22,7 +22,7 @@ from kdissect.exchanges.group_events import (
     SHARE,
     STREAMS,
 )
-from kdissect.limits import DEFAULT, MILLISECOND_NS, Limits
+from kdissect.limits import DEFAULT, MILLISECOND_NS, SECOND_NS, Limits
 from kdissect.names import entries
 from kdissect.stats import rebalances
 from kdissect.stats.contents import EACH
@@ -336,7 +336,6 @@ def _by_key(event: GroupEvent) -> Stamp:
 # ------------------------------------------------------------------------------------------------------------
 
 
-SECOND_NS = 1_000_000_000
 STORM = 4
 """This many rebalances within ``STORM_NS`` are a storm."""
 STORM_NS = 60 * SECOND_NS

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.kafka.codes import UNNAMED_ERROR
+from kdissect.limits import SECOND_NS
 from kdissect.stats import rows
 from kdissect.stats.contents import EACH
 from kdissect.stats.document import IntervalRow
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.tallies import Tally
 
-SECOND_NS = 1_000_000_000
 SHORTEST_NS = SECOND_NS // 8
 """Interval that doubles as a capture grows: so they become whole seconds."""
 MAX_INTERVALS = 600

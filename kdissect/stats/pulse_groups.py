@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC
+from kdissect.limits import SECOND_NS
 from kdissect.names import Recent, entries
 from kdissect.stats.groups import timeline
 from kdissect.stats.lag import committed, end_of
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
 STABLE, REBALANCING, EMPTY, SILENT = "stable", "rebalancing", "empty", "silent"
 STATES = (STABLE, REBALANCING, EMPTY, SILENT)
 
-_SECOND_NS = 1_000_000_000
 _SETTLED_NS = (
-    3 * _SECOND_NS
+    3 * SECOND_NS
 )  # a heartbeat answered without error this long after a join means the group is stable
-_SILENT_NS = 60 * _SECOND_NS  # longer than usual session timeouts and heartbeat intervals
-_FORGET_AFTER_NS = 600 * _SECOND_NS
+_SILENT_NS = 60 * SECOND_NS  # longer than usual session timeouts and heartbeat intervals
+_FORGET_AFTER_NS = 600 * SECOND_NS
 _MAX_REBALANCES = 50  # rebalances, of all groups together
 _REBALANCING_ERROR = "REBALANCE_IN_PROGRESS"
 

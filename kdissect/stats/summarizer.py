@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.limits import DEFAULT, Limits
+from kdissect.limits import DEFAULT, SECOND_NS, Limits
 from kdissect.sinks.sink import Demand
 from kdissect.sinks.tallies import Tallies
 from kdissect.stats import rows
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
             """Exchanges in order of completion."""
 
 
-SECOND_NS = 1_000_000_000
 _CHUNK = 64
 """Most exchanges that wait to be counted. Then each part counts all of them before the next part does: that
 takes a fifth less time than exchange by exchange, because less code is in use at a time."""

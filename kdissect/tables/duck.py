@@ -15,10 +15,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kdissect.errors import UsageError
+from kdissect.errors import UsageError, WriteError
 from kdissect.extras import install
 from kdissect.tables import spark_schema
-from kdissect.tables.table_files import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +108,7 @@ class DuckFrame:
                 self._relation.write_parquet(str(unfinished), compression="zstd")
             unfinished.replace(file)
         except OSError as error:
-            raise cannot_write(file, error) from None
+            raise WriteError.of(file, error) from None
         finally:
             unfinished.unlink(missing_ok=True)
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
-from kdissect.errors import OutputError
+from kdissect.errors import OutputError, WriteError
 from kdissect.files import create, make_directory, publish, replacing
 from kdissect.options import WINDOW
 from kdissect.phrases import many
@@ -34,7 +34,6 @@ from kdissect.tables.table_files import (
     UNFINISHED,
     FinishedFile,
     Listing,
-    cannot_write,
     file_number,
     remove_row_files,
     row_files,
@@ -196,7 +195,7 @@ def missing(
             if name not in manifests and _has_files(directory / name):
                 raise OutputError(f"{directory / name} is not empty and has no export; {_HINT}")
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     if overwrite:
         return Missing(requested, job, {}, [])
     lacking: dict[str, list[dict[str, Any]]] = {}
@@ -293,7 +292,7 @@ def prepare(directory: Path, lacks: Missing, *, overwrite: bool = False) -> int:
                 else:
                     path.unlink()
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     return first
 
 
@@ -326,7 +325,7 @@ def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limi
             elif _has_files(path):
                 raise OutputError(f"{path} is not empty and has no export; {_HINT}")
         except OSError as error:
-            raise cannot_write(path, error) from None
+            raise WriteError.of(path, error) from None
     for name in tables.keys() & manifests.keys():
         manifest = manifests[name]
         removed += _resume_table(directory / name, manifest, tables[name], limits)
@@ -361,7 +360,7 @@ def begin(
             with replacing(directory / DIRECTORY / name, files.mode) as file:
                 file.write(text.encode())
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
 
 
 def write(directory: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any]) -> None:
@@ -399,7 +398,7 @@ def write(directory: Path, files: TableFiles, form: Format, job: Job, end: Mappi
             file.write(json.dumps(document, indent=2).encode() + b"\n")
             publish(file, unfinished, path)
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
 
 
 def _manifests(directory: Path) -> dict[str, Any]:
@@ -407,7 +406,7 @@ def _manifests(directory: Path) -> dict[str, Any]:
     try:
         tables = [path.parent.parent for path in sorted(directory.glob(f"*/{DIRECTORY}/{MANIFEST}"))]
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     return {table.name: read(table) for table in tables}
 
 
@@ -421,7 +420,7 @@ def read(directory: Path) -> dict[str, Any]:
     try:
         return parsed(path.read_text(encoding="utf-8"), path)
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
 
 
 def parsed(text: bytes | str, path: Path | str) -> dict[str, Any]:
@@ -561,7 +560,7 @@ def _resume_table(directory: Path, manifest: Mapping[str, Any], files: TableFile
             elif name not in paths and number >= known:
                 listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     files.continue_from(first, Listing(listed, limits.export_listed, older))
     return removed
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.errors import OutputError
+from kdissect.errors import OutputError, WriteError
 from kdissect.files import PRIVATE, create, make_directory
 from kdissect.model import Embedded, Redacted
 from kdissect.phrases import facts, many
@@ -56,7 +56,7 @@ class RecordFiles:
             make_directory(directory, mode)
             is_empty = next(directory.iterdir(), None) is None
         except OSError as error:
-            raise _cannot_write(directory, error) from None
+            raise WriteError.of(directory, error) from None
         if not is_empty:
             raise OutputError(f"{directory} is not empty; use a new directory")
 
@@ -85,7 +85,7 @@ class RecordFiles:
                     self._write(directory, stem, contents)
                     return
         except OSError as error:
-            raise _cannot_write(directory, error) from None
+            raise WriteError.of(directory, error) from None
 
     def close(self) -> None:
         """Do nothing: every file is complete."""
@@ -155,7 +155,3 @@ def name_of_topic(topic: str) -> str:
     from hashlib import blake2b  # loads OpenSSL, and few names need it
 
     return f"{name[:_MAX_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
-
-
-def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write to {path}: {error.strerror or error}")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 import zstandard
 
 from kdissect.capture.stores import listing
-from kdissect.errors import OutputError
+from kdissect.errors import OutputError, WriteError
 from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.files import PRIVATE, create, is_stored, make_directory, publish
 from kdissect.model import Exchange
@@ -263,7 +263,7 @@ class TableFiles:
                 row.request = row.response = None  # written as the last table: free the memory for the writer
             self._count(key, target, 1, held)
         except OSError as error:
-            raise cannot_write(self._directory, error) from None
+            raise WriteError.of(self._directory, error) from None
 
     def shared(self) -> NativeTable:
         """A batch to which the native core may add rows besides ``feed``, without partitions and in Parquet:
@@ -289,7 +289,7 @@ class TableFiles:
             target.writer.settle()
             self._count(key, target, rows, self._held)
         except OSError as error:
-            raise cannot_write(self._directory, error) from None
+            raise WriteError.of(self._directory, error) from None
 
     def _feed_batch(self, records: DecodedBatch) -> None:
         key = self._key(records.plain(0))  # partitions depend on the exchange, which is the same for all
@@ -336,7 +336,7 @@ class TableFiles:
             if not (self._next_number or self._keys):
                 self._begin(())
         except OSError as error:
-            raise cannot_write(self._directory, error) from None
+            raise WriteError.of(self._directory, error) from None
         self.rotate()
 
     def rotate(self) -> None:
@@ -350,7 +350,7 @@ class TableFiles:
             while self._open:
                 self._finish(next(iter(self._open)))
         except OSError as error:
-            raise cannot_write(self._directory, error) from None
+            raise WriteError.of(self._directory, error) from None
 
     def abandon(self) -> None:
         """Remove unfinished files."""
@@ -452,11 +452,6 @@ def remove_row_files(directory: Path) -> None:
         while parent != directory and next(parent.iterdir(), None) is None:
             parent.rmdir()
             parent = parent.parent
-
-
-def cannot_write(path: Path, error: OSError) -> OutputError:
-    """The error to show for it."""
-    return OutputError(f"cannot write to {path}: {error.strerror or error}")
 
 
 def _directory_name(value: Any) -> str:
@@ -648,7 +643,7 @@ def locked(directory: Path, mode: int = PRIVATE) -> Iterator[None]:
         make_directory(directory, mode)
         lock = _take_lock(path, mode)
     except OSError as error:
-        raise cannot_write(directory, error) from None
+        raise WriteError.of(directory, error) from None
     try:
         yield
     finally:

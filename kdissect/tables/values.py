@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kdissect.kafka.records import RecordData
+from kdissect.limits import SECOND_NS
 from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SECOND_NS = 1_000_000_000
 _CYCLE_SECONDS = 12_622_780_800  # 400 years: the calendar repeats after that
 
 
@@ -110,13 +110,13 @@ def text_and_encoding(payload: bytes | Embedded | Redacted | None) -> tuple[str 
 
 def timestamp(time_ns: int) -> str:
     """Write a time as ISO 8601 in UTC with microseconds: ``2026-11-21T09:05:00.123456Z``."""
-    second, rest_ns = divmod(time_ns, _SECOND_NS)
+    second, rest_ns = divmod(time_ns, SECOND_NS)
     return f"{second_text(second)}.{rest_ns // 1000:06d}Z"
 
 
 def date(time_ns: int) -> str:
     """Write the day in UTC: ``2026-11-21``."""
-    return second_text(time_ns // _SECOND_NS).partition("T")[0]
+    return second_text(time_ns // SECOND_NS).partition("T")[0]
 
 
 @lru_cache(64)

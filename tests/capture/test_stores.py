@@ -153,7 +153,7 @@ def test_a_store_that_refuses_tables(
     use(server[0], monkeypatch)
     done = run(capsys, "export", str(SAMPLE), "-o", "s3://no-such-bucket/tables")
     assert done.status == USAGE
-    assert done.err.startswith("kdissect: cannot write to s3://no-such-bucket/tables")
+    assert done.err.startswith("kdissect: cannot write s3://no-such-bucket/tables")
     assert done.err.count("\n") == 1
     assert SECRET not in done.err
 
@@ -165,7 +165,7 @@ def test_a_store_that_takes_no_files(
         use(endpoint, monkeypatch)
         done = run(capsys, "export", str(SAMPLE), "-o", f"{bucket.url}/tables")
     assert done.status == USAGE
-    assert done.err.startswith(f"kdissect: cannot write to {bucket.url}/tables/")
+    assert done.err.startswith(f"kdissect: cannot write {bucket.url}/tables/")
     assert done.err.count("\n") == 1
     use(bucket.endpoint, monkeypatch)
     assert stores.listing(bucket.url) == {}

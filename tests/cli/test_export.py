@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE
 from kdissect.extras import install
 from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
@@ -264,8 +264,8 @@ def test_files_of_another_program(export: Exporting, capture: str, out: Path) ->
 def test_a_directory_that_cannot_be_created(export: Exporting, capture: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = export(capture, "-o", tmp_path / "file" / "out")
-    assert done.status == USAGE
-    assert "cannot write to" in done.err
+    assert done.status == FAILED
+    assert "cannot write" in done.err
     assert "directory" in done.err.lower()
 
 
@@ -276,8 +276,8 @@ def test_a_full_disk(export: Exporting, capture: str, out: Path, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr("kdissect.tables.table_files.publish", full)  # which manifests have by themselves
         done = export(capture, "-o", out)
-    assert done.status == USAGE
-    assert "cannot write to" in done.err
+    assert done.status == FAILED
+    assert "cannot write" in done.err
     assert "No space left on device" in done.err
     assert names(out) == []
     assert manifest(out / "exchanges")["complete"] is False

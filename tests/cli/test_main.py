@@ -9,7 +9,7 @@ import pytest
 
 from kdissect import __version__, core
 from kdissect.cli.main import COMMANDS, kdissect, main
-from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE
 from kdissect.errors import CaptureError
 from tests.cli.commands import run, spawn
 
@@ -97,7 +97,7 @@ def test_a_full_disk_is_one_line_whatever_was_to_be_written(arguments: list[str]
     with open("/dev/full", "wb") as full:  # noqa: PTH123  (a device)
         process = spawn(*arguments, stdout=full)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (USAGE, b"kdissect: cannot write: No space left on device\n")
+    assert (process.returncode, err) == (FAILED, b"kdissect: cannot write stdout: No space left on device\n")
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["apis"]], ids=lambda value: " ".join(value))
@@ -105,8 +105,8 @@ def test_without_stdout_nothing_is_done(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(arguments) == USAGE
-    assert capsys.readouterr().err == "kdissect: cannot write: stdout is closed\n"
+    assert main(arguments) == FAILED
+    assert capsys.readouterr().err == "kdissect: cannot write stdout: it is closed\n"
 
 
 def test_without_stderr_there_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:

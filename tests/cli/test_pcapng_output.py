@@ -16,7 +16,7 @@ import pytest
 
 from kdissect import dissect
 from kdissect.capture.reader import open_capture
-from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE
 from kdissect.exchanges import content
 from tests.captures import enhanced, gzipped, interface, pcap, section
 from tests.cli.commands import capture_bytes, run, spawn, talk, write
@@ -315,7 +315,7 @@ def test_an_input_is_never_overwritten(
 def test_an_unwritable_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "in.pcap", talk())
     done = run(capsys, "read", "-w", f"{tmp_path}/nowhere/out.pcapng", path)
-    assert done.status == USAGE
+    assert done.status == FAILED
     assert re.fullmatch(
         r"kdissect: cannot write .*/nowhere/out.pcapng: No such file or directory\n", done.err
     )
@@ -326,7 +326,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = write(tmp_path / "in.pcap", talk())
     done = run(capsys, "read", "-w", "/dev/full", path)
     assert (done.status, done.err) == (
-        USAGE,
+        FAILED,
         "kdissect: cannot write /dev/full: No space left on device\n",
     )
 

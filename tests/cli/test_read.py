@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE
 from kdissect.text.style import FORMATS, Times
 from tests.captures import gzipped
 from tests.cli.commands import ORDERS, Run, capture_bytes, long_capture, run, spawn, talk, write
@@ -293,7 +293,7 @@ def test_a_full_disk_is_an_error_of_one_line(options: tuple[str, ...], read: Rea
     with open("/dev/full", "wb") as full:  # noqa: PTH123  (a device)
         process = spawn("read", *options, read.path, stdout=full)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (USAGE, b"kdissect: cannot write: No space left on device\n")
+    assert (process.returncode, err) == (FAILED, b"kdissect: cannot write stdout: No space left on device\n")
 
 
 def test_ctrl_c_reports_the_counts() -> None:

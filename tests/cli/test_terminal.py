@@ -12,6 +12,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli import terminal
 from kdissect.cli.main import main
+from kdissect.errors import WriteError
 from tests.cli.commands import talk, write
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def test_a_closed_pipe_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Failing(OSError(28, "No space left on device")))
     with (
-        pytest.raises(click.ClickException, match="cannot write: No space left on device"),
+        pytest.raises(WriteError, match="cannot write stdout: No space left on device"),
         terminal.output(),
     ):
         pass

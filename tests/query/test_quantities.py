@@ -5,7 +5,8 @@ import re
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.query.filters import DAY_NS, SECOND_NS, Moment, parse_duration, parse_moment, parse_size
+from kdissect.limits import SECOND_NS
+from kdissect.query.filters import DAY_NS, Moment, parse_duration, parse_moment, parse_size
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.query.filters import DAY_NS, SECOND_NS
+from kdissect.limits import SECOND_NS
+from kdissect.query.filters import DAY_NS
 from kdissect.spark.options import FAILFAST, OPTIONS, parse
 
 

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from kdissect.errors import CaptureError, UsageError
-from kdissect.query.filters import DAY_NS, SECOND_NS
+from kdissect.limits import SECOND_NS
+from kdissect.query.filters import DAY_NS
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.stream import StreamReader

@@ -82,5 +82,5 @@ def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"cannot write to .*/file/x"), locked(tmp_path / "file" / "x"):
+    with pytest.raises(OutputError, match=r"cannot write .*/file/x"), locked(tmp_path / "file" / "x"):
         pass

@@ -111,7 +111,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is not empty; use a new directory"):
         RecordFiles(tmp_path)
-    with pytest.raises(OutputError, match=r"cannot write to .*file: "):
+    with pytest.raises(OutputError, match=r"cannot write .*file: "):
         RecordFiles(tmp_path / "file")
 
 
@@ -131,7 +131,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = RecordFiles(tmp_path)
     (record,) = opened(fetch(batch([Item()])))
     monkeypatch.setattr(record_files, "create", lambda path, _: Full(path))
-    with pytest.raises(OutputError, match=r"cannot write to .*orders/3: No space left on device"):
+    with pytest.raises(OutputError, match=r"cannot write .*orders/3: No space left on device"):
         sink.feed(record)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

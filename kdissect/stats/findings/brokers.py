@@ -10,7 +10,7 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges.outcomes import exceeded_settings, outstanding_ns, overdue_ns
 from kdissect.exchanges.pairing import OUT_OF_ORDER
 from kdissect.kafka.codes import error_code
-from kdissect.limits import MILLISECOND_NS
+from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
 from kdissect.names import kept as kept_name
 from kdissect.net.duplex import NEVER_NS
@@ -19,7 +19,6 @@ from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.contents import EACH, ONE, SUM, SUMS
 from kdissect.stats.findings.rule import (
     APIS,
-    SECOND_NS,
     Bursts,
     Evidence,
     Minutes,

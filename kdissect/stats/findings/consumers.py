@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
+from kdissect.limits import SECOND_NS
 from kdissect.phrases import client_label, duration, many, times
 from kdissect.stats.contents import EACH
-from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
+from kdissect.stats.findings.rule import Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
 from kdissect.stats.quantiles import Distinct

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.nodes import nodes
+from kdissect.limits import SECOND_NS
 from kdissect.names import kept
 from kdissect.net.analysis import OPENED, REFUSED, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import many, span, times
 from kdissect.stats.connection_log import BROKER
 from kdissect.stats.findings.connections import is_kafka
-from kdissect.stats.findings.rule import ADVERTISING, SECOND_NS, Evidence, Rule
+from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule
 from kdissect.stats.sums import Summed, joined, summed, total
 
 if TYPE_CHECKING:

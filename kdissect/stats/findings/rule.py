@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.limits import SECOND_NS
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, topic_label
 from kdissect.stats.contents import ONE
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 
-SECOND_NS = 1_000_000_000
 _EXAMPLES = 5
 _MAX_PIECES = 64
 MAX_ENDS = 16

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
-from kdissect.cli.terminal import OK, USAGE
+from kdissect.cli.terminal import FAILED, OK, USAGE
 from tests.cli.commands import run
 
 if TYPE_CHECKING:
@@ -28,5 +28,5 @@ def test_names_that_python_cannot_import_from(capsys: pytest.CaptureFixture[str]
 
 def test_a_directory_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "spark", "package", "-o", str(tmp_path / "nix" / "k.zip"))
-    assert done.status == USAGE
-    assert "cannot write to" in done.err
+    assert done.status == FAILED
+    assert "cannot write" in done.err
