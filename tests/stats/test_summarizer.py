@@ -23,6 +23,7 @@ from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.findings.brokers import Leaders
 from kdissect.stats.findings.connections import ResolvedNames
+from kdissect.stats.intervals import Shares
 from kdissect.stats.lag import Samples
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
@@ -149,6 +150,8 @@ def state(value: Any) -> Any:
         return value.nodes, value.clusters, value.offers
     if isinstance(value, Leaders):
         return value.terms
+    if isinstance(value, Shares):
+        return sum(value.numbers)
     if isinstance(value, LearnedFacts):
         return value.topics
     if isinstance(value, Listeners):
