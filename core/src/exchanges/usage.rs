@@ -145,7 +145,7 @@ impl Write {
     }
 }
 
-/// Whether a timestamp is impossible, as `timestamps.is_far` of kdissect/stats/findings has it.
+/// Whether a timestamp is impossible, as `FarTimestamps` of kdissect/stats/findings has it.
 fn is_far(timestamp_ms: i64, now_ms: i64) -> bool {
     (1..YEAR_2000_MS).contains(&timestamp_ms) || timestamp_ms > now_ms + HOUR_MS
 }

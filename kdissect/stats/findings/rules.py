@@ -80,7 +80,6 @@ from kdissect.stats.findings.producers import (
     TinyBatches,
     TransactionFailed,
 )
-from kdissect.stats.findings.recompression import Recompression
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from kdissect.stats.findings.rule import Rule, RulePart
 from kdissect.stats.findings.share_groups import ShareRedelivery
@@ -117,7 +116,7 @@ RULES: tuple[type[Rule], ...] = (
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
-    *(FarTimestamps, Recompression, MixedGroup, RevocationHeld, ShareRedelivery),
+    *(FarTimestamps, MixedGroup, RevocationHeld, ShareRedelivery),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""

@@ -20,11 +20,6 @@ _YEAR_2000_MS = 946_684_800_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def is_far(timestamp_ms: int, now_ms: int) -> bool:
-    """Whether a timestamp is impossible; 0 and less mean that there is none."""
-    return 0 < timestamp_ms < _YEAR_2000_MS or timestamp_ms > now_ms + _HOUR_MS
-
-
 @summed
 class FarBatches(Evidence):
     """Such batches; the timestamp that is farthest away, after its distance, and the time then."""
@@ -57,10 +52,11 @@ class FarTimestamps(Rule):
     def feed(self, facts: Facts) -> None:
         """Count such batches; the core passes on all of them."""
         now_ms = facts.time_ns // MILLISECOND_NS
+        latest_ms = now_ms + _HOUR_MS
         for each in facts.touched:
             for batch in each.produced.batches() if each.produced is not None else ():
                 timestamp_ms = batch.get("max_timestamp", 0)
-                if is_far(timestamp_ms, now_ms):
+                if timestamp_ms > latest_ms or 0 < timestamp_ms < _YEAR_2000_MS:  # 0 and less: there is none
                     kept = self.kept[facts.client, each.topic]
                     kept.add(facts)
                     kept.farthest = max(kept.farthest, (abs(timestamp_ms - now_ms), timestamp_ms, now_ms))
