@@ -235,6 +235,11 @@ COOKBOOK = (
     ("A client connects to `localhost`, although `bootstrap.servers` has another host", "loopback"),
     ("`NOT_LEADER_OR_FOLLOWER` that does not end", "one-address"),
     ("`SASL SCRAM-SHA-512 mechanism handshake failed`", "mechanism"),
+    ("`INCONSISTENT_GROUP_PROTOCOL`, or rebalances whenever another application starts", "two-applications"),
+    ("A rebalance takes long, although all members are alive (new group protocol)", "revocation-held"),
+    ("A consumer with `read_committed` gets nothing, although records are written", "open-transaction"),
+    ("The broker's log has `Shrinking ISR`", "follower-stopped"),
+    ("One connection hangs, and new ones work", "forgotten"),
 )
 """Symptom, and the trouble in samples/troubles that shows it."""
 

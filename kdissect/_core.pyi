@@ -25,8 +25,9 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``LinePlan.client``: the width of text in a terminal is Python's.
 * ``LinePlan.follow``: Python follows the protocols of groups, for all exchanges.
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
-* ``RowPlan.capture``: the name of a capture belongs to Python's interface.
+* ``RowPlan.capture``, ``RecordPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
+* ``RowPlan.learn``: clusters and the versions of brokers are learned once for all exchanges, in Python.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.is_plain``: which topics are Kafka's own is Python's; asked once for each topic.
 * ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.

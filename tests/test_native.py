@@ -29,6 +29,7 @@ from kdissect.sinks.plan import (
     Conditions,
     ConnectionPlan,
     LinePlan,
+    RecordPlan,
     RowPlan,
     TallyPlan,
 )
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
-PLANS = CommonPlan, LinePlan, RowPlan, ConnectionPlan, TallyPlan, Conditions
+PLANS = CommonPlan, LinePlan, RowPlan, RecordPlan, ConnectionPlan, TallyPlan, Conditions
 MESSAGES = all_messages()
 LEFT_TO_PYTHON = {"StreamsAssignmentInfo"}  # of Kafka Streams: text in UTF-16 and Java's own UTF-8
 
