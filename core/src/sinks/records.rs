@@ -177,7 +177,17 @@ struct PartitionRecords<'b> {
     has_aborted: bool,
 }
 
+/// The topic as both messages have it: one that was created again has two IDs with the same name.
+fn wire_topic<'b>(each: &'b FoundPartition<'b, '_>) -> &'b str {
+    each.topic_id.unwrap_or(&each.topic)
+}
+
 impl<'b> PartitionRecords<'b> {
+    /// Of its topic, unless only the ID is known.
+    fn name(&self) -> Option<&'b str> {
+        Some(self.topic).filter(|topic| self.topic_id != Some(topic))
+    }
+
     /// In wire order.
     fn of(
         row: &Row,
@@ -194,12 +204,12 @@ impl<'b> PartitionRecords<'b> {
         };
         let others: HashMap<_, _> = others
             .iter()
-            .map(|each| ((&*each.topic, each.partition), each))
+            .map(|each| ((wire_topic(each), each.partition), each))
             .collect();
         let mut all = Vec::new();
         for each in with_records {
             let Some(data) = each.records else { continue };
-            let other = others.get(&(&*each.topic, each.partition));
+            let other = others.get(&(wire_topic(each), each.partition));
             let number = |name| other.map_or(Ok(None), |other| field(Some(other.body), name));
             let known = |name| Ok::<_, Odd>(number(name)?.filter(|number| *number >= 0));
             if each.topic.is_empty() || each.topic.len() > TOPIC_BYTES {
@@ -386,8 +396,8 @@ impl Writer {
                 base_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
             }
         }
-        if let Some(id) = each.topic_id {
-            carried.topic_ids.push((id.to_owned(), each.topic.to_owned()));
+        if let (Some(id), Some(topic)) = (each.topic_id, each.name()) {
+            carried.topic_ids.push((id.to_owned(), topic.to_owned()));
         }
         Ok(())
     }
@@ -488,7 +498,7 @@ impl Writer {
                     self.clock.write(&self.plan.common, end_ns, DIGITS, &mut time)?;
                     cell.text(Some(&time))?;
                 }
-                RecordContent::Topic => cell.text(Some(each.topic))?,
+                RecordContent::Topic => cell.text(each.name())?,
                 RecordContent::TopicId => cell.text(each.topic_id)?,
                 RecordContent::Partition => cell.number(Some(each.partition))?,
                 RecordContent::TimestampType => {
@@ -543,6 +553,7 @@ impl Sink for RecordWriter {
         if decoded.has_unknown || decoded.is_followed {
             return Err(Odd);
         }
+        exchange.check_errors(!decoded.errors.is_empty())?;
         let start = out.len();
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
         let client_id = client_id.transpose().map_err(|_| Odd)?;
@@ -641,7 +652,7 @@ impl Sink for RecordWriter {
     }
 
     fn flush(&mut self, to: &mut Vec<Handed>) {
-        if self.carried.is_empty() {
+        if self.carried.is_empty() && !self.is_full {
             return;
         }
         if let Some(has_room) = &self.writer.plan.has_room {
