@@ -196,7 +196,7 @@ def test_planted_links_are_not_followed(
         status, output = live(*arguments[1:])
     else:
         status, _, output = run(capsys, *arguments)
-    assert (status, "symbolic link" in output, len(output.splitlines())) == (2, True, 1), output
+    assert (status, "symbolic link" in output, len(output.splitlines())) == (3, True, 1), output
     assert (target.read_text() if target.is_file() else list(target.iterdir())) in ("precious", [])
 
 

@@ -173,8 +173,8 @@ def places(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:
     """The modules with such a node."""
     return {
         module
-        for module, found in nodes().items()
-        if any(isinstance(node, kind) and matches(node) for node in found)
+        for module, all_nodes in nodes().items()
+        if any(isinstance(node, kind) and matches(node) for node in all_nodes)
     }
 
 
@@ -189,8 +189,8 @@ def reads(attribute: str) -> set[str]:
 def classes(matches: Callable[[ast.ClassDef], bool], packages: str = "") -> set[str]:
     return {
         node.name
-        for module, found in nodes().items()
-        for node in found
+        for module, all_nodes in nodes().items()
+        for node in all_nodes
         if re.match(packages, module) and isinstance(node, ast.ClassDef) and matches(node)
     }
 
@@ -283,8 +283,8 @@ def test_the_state_of_a_connection_crosses_as_one() -> None:
     """
     states = {
         node.name: {each for field in node.body for each in names_in(field)}
-        for found in nodes().values()
-        for node in found
+        for all_nodes in nodes().values()
+        for node in all_nodes
         if isinstance(node, ast.ClassDef)
         and re.fullmatch(r"[A-Z]\w+State", node.name)
         and is_named_tuple(node)

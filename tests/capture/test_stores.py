@@ -152,7 +152,7 @@ def test_a_store_that_refuses_tables(
 ) -> None:
     use(server[0], monkeypatch)
     done = run(capsys, "export", str(SAMPLE), "-o", "s3://no-such-bucket/tables")
-    assert done.status == USAGE
+    assert done.status == FAILED
     assert done.err.startswith("kdissect: cannot write s3://no-such-bucket/tables")
     assert done.err.count("\n") == 1
     assert SECRET not in done.err
@@ -164,7 +164,7 @@ def test_a_store_that_takes_no_files(
     with proxy(bucket.endpoint, Troubles()) as endpoint:  # which passes on only what reads
         use(endpoint, monkeypatch)
         done = run(capsys, "export", str(SAMPLE), "-o", f"{bucket.url}/tables")
-    assert done.status == USAGE
+    assert done.status == FAILED
     assert done.err.startswith(f"kdissect: cannot write {bucket.url}/tables/")
     assert done.err.count("\n") == 1
     use(bucket.endpoint, monkeypatch)
@@ -186,7 +186,7 @@ def test_an_export_that_fails_leaves_no_files_and_an_incomplete_manifest(
     monkeypatch.setattr(stores.StorePath, "send", failing)
     directory = f"{bucket.url}/tables"
     done = run(capsys, "export", str(SAMPLE), "-o", directory)
-    assert done.status == USAGE
+    assert done.status == FAILED
     assert "connection reset" in done.err
     assert not [path for path in stores.listing(directory) if "exchanges/part-" in path]
     manifest = stores.StorePath(f"{directory}/exchanges/_kdissect/manifest.json")

@@ -20,7 +20,7 @@ BY_CORE = [(), ("--json",), ("--csv",), ("-q",)]
 
 
 @needs_core
-@pytest.mark.parametrize("output", [*BY_CORE, ("--error", "*"), ("--summary",)], ids=" ".join)
+@pytest.mark.parametrize("output", [*BY_CORE, ("--topic", "*"), ("--summary",)], ids=" ".join)
 def test_the_core_writes_lines(
     output: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

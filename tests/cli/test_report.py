@@ -185,7 +185,7 @@ def test_no_traffic_makes_a_page_without_charts(capsys: pytest.CaptureFixture[st
 
 def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "report", "-o", str(tmp_path / "no" / "x.html"), FENCED)
-    assert done.status == 2
+    assert done.status == 3
     assert done.err.endswith("x.html: No such file or directory\n")
 
 

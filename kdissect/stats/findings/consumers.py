@@ -523,13 +523,11 @@ class OutOfRange(Rule):
         """Count responses to consumers, and what they skip; the core passes on the Fetch after such a
         response. A follower after a long absence gets the same error.
         """
-        if facts.replica:
-            return
         for each in facts.touched if facts.errors else ():
-            if each.error == _OUT_OF_RANGE:
+            if each.error == _OUT_OF_RANGE and not facts.replica:
                 self.kept[facts.client, each.topic].add(facts)
         for position in facts.positions:
-            if position.skipped:
+            if position.skipped and not facts.replica:
                 kept = self.kept[facts.client, position.topic]
                 kept.skipped += max(0, position.skipped)
                 kept.back += max(0, -position.skipped)
