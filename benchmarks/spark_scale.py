@@ -35,8 +35,9 @@ from kdissect.exchanges.learned import LearnedFacts  # noqa: E402
 from kdissect.limits import DEFAULT, KIB  # noqa: E402
 from kdissect.options import PARQUET, ExportOptions, Options  # noqa: E402
 from kdissect.spark import parts  # noqa: E402
-from kdissect.spark.decode import MAX_TASKS, task_count  # noqa: E402
+from kdissect.spark.decode import task_count  # noqa: E402
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order  # noqa: E402
+from kdissect.spark.session import MAX_TASKS  # noqa: E402
 from kdissect.spark.shuffle import ORDER, ExpectedRange, RangeCounts, read_ranges, stats_in  # noqa: E402
 from kdissect.spark.values import from_json, to_json  # noqa: E402
 from kdissect.tables.export import ExportJob  # noqa: E402

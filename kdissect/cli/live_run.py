@@ -32,7 +32,7 @@ from kdissect.capture.privileges import check_output, chosen_user, drop_privileg
 from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import at_least, combine, to_local
 from kdissect.cli.run import EXPECTED, key_log
-from kdissect.cli.terminal import check_stdin, output, warn
+from kdissect.cli.terminal import SIGNALLED, check_stdin, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import KIB
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from kdissect.stats.survey import Survey
 
 
-SIGNALLED = 128  # the exit status after a signal is this plus its number
 _STDIN = "-"
 
 

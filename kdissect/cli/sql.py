@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import csv
 import re
-import signal
-import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -24,7 +21,6 @@ from kdissect.capture.inputs import absolute
 from kdissect.cli.export import write_tables
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
-from kdissect.cli.live_run import SIGNALLED
 from kdissect.cli.options import (
     CSV_TEXTS,
     at_least,
@@ -35,7 +31,7 @@ from kdissect.cli.options import (
     names_option,
 )
 from kdissect.cli.run import end, report, take_query
-from kdissect.cli.terminal import output, style_of, wide_option, width
+from kdissect.cli.terminal import ended_by_signals, output, style_of, wide_option, width
 from kdissect.errors import OutputError, UsageError
 from kdissect.options import BOTH, PARQUET, ExportOptions
 from kdissect.phrases import absent, json_writer, many
@@ -50,7 +46,6 @@ from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import FrameType
     from typing import TextIO
 
     from kdissect.runs.run import Query, Run
@@ -108,9 +103,13 @@ def sql(
     if Path(statement).exists():
         raise click.UsageError(f'the last argument is the query: kdissect sql {statement} "select ..."')
     names = _tables_in(statement) or DEFAULT_TABLES
-    with _directory() as directory, duck.connection() as database:
-        run = _export(take_query(options), directory, names, _has_bodies(statement), jobs)
-        views(database, str(directory))
+    with (
+        ended_by_signals(),
+        TemporaryDirectory(prefix="kdissect-sql-") as directory,
+        duck.connection() as database,
+    ):
+        run = _export(take_query(options), Path(directory), names, _has_bodies(statement), jobs)
+        views(database, directory)
         with output() as out:
             show(out, duck.sql(database, statement), form, max_rows, color)
     end(run, "exchange")
@@ -151,22 +150,6 @@ def _export(query: Query, directory: Path, names: Sequence[str], has_bodies: boo
     if run.interrupted:
         end(run, "exchange")
     return run
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    """A temporary directory, which SIGTERM and SIGHUP do not leave behind either."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        sys.exit(SIGNALLED + number)
-
-    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        with TemporaryDirectory(prefix="kdissect-sql-") as directory:
-            yield Path(directory)
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import contextmanager, suppress
 from io import RawIOBase
@@ -17,6 +18,7 @@ from kdissect.phrases import printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
     from typing import TextIO
 
     from kdissect.text.style import Style
@@ -27,6 +29,7 @@ OK = 0
 USAGE = 2  # usage error, or nothing could be read
 FAILED = 3  # output is missing because of an I/O error or a bug in kdissect
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as in shells
+SIGNALLED = 128  # the exit status after another signal is this plus its number
 
 MIN_WIDTH = 60
 BAR_FROM_BYTES = 4_000_000  # a smaller capture is read too fast for a progress bar
@@ -142,6 +145,21 @@ def output() -> Iterator[TextIO]:
     finally:
         if out is not sys.stdout:
             out.close()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an exception does, so that no temporary file is left behind."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        sys.exit(SIGNALLED + number)
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _abandon(out: TextIO) -> None:

@@ -41,7 +41,7 @@ from kdissect.spark.options import check_where
 from kdissect.spark.parts import ReadResult, TaskFile
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
-from kdissect.spark.session import own_python
+from kdissect.spark.session import MAX_TASKS, own_python
 from kdissect.spark.shuffle import ExpectedRange, RangeCounts
 from kdissect.spark.values import from_json, to_json
 from kdissect.stats.connection_log import ConnectionLog
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
-MAX_TASKS = 20_000
-"""Most tasks of a stage: Spark's driver keeps what each writes for each task of the next one."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _MIN_TASKS = 1000  # that read ranges; files may be small and many

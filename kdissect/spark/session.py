@@ -330,6 +330,8 @@ PACKAGES = {"pyspark": ((4, 2), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 
 """Supported versions: the first, and the first that is not. Newer pandas works, but warns on every query."""
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc")
 DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
+MAX_TASKS = 20_000
+"""Most tasks of a stage: Spark's driver keeps what each writes for each task of the next one."""
 MIN_FREE_BYTES = 1_000_000_000  # shuffled packets go to disk
 
 _JAVA_VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?[^"]*"')
@@ -479,8 +481,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CAUSE = "Caused by: "
 _JAVA_CALL = re.compile(r"^An error occurred while calling .*?\n:? ?", re.DOTALL)
 _CLASS = re.compile(r"^(?:[A-Za-z_]\w*[.$])+[A-Z]\w*(?:: |$)")
-_OWN_CLASS = re.compile(r"^(?:kdissect\.errors\.)?(?:Usage|Output|Capture|Spark)Error: ")
-_OWN_ERROR = re.compile(r"kdissect\.errors\.(?:Usage|Output|Capture|Spark)Error: (.+)")
+_OWN_CLASS = re.compile(r"^(?:kdissect\.errors\.)?(?:Usage|Output|Write|Capture|Spark)Error: ")
+_OWN_ERROR = re.compile(r"kdissect\.errors\.(?:Usage|Output|Write|Capture|Spark)Error: (.+)")
 _LOST_TASK = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5};?")
 _PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .+")

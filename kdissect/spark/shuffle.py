@@ -40,7 +40,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kdissect import core
-from kdissect.errors import CaptureError
+from kdissect.errors import CaptureError, WriteError
 from kdissect.files import create
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Packet, PacketBlock, Segment
@@ -156,7 +156,7 @@ def read_ranges(
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
-        OSError: a file of packets cannot be written.
+        WriteError: a file of packets cannot be written.
     """
     for each in ranges:
         each.file.check(each.range.path)
@@ -176,8 +176,11 @@ def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
     """Move the packets of a bundle to a file."""
     if bundle.heads:
         place = Stored(str(path), file.seek(0, SEEK_CUR), len(bundle.heads), len(bundle.data))
-        file.write(bundle.heads)
-        file.write(bundle.data)
+        try:
+            file.write(bundle.heads)
+            file.write(bundle.data)
+        except OSError as error:
+            raise WriteError.of(path, error) from None
         bundle.heads, bundle.data = b"", to_json(place)
 
 

@@ -18,7 +18,7 @@ from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import FAILED, USAGE, warn
 from kdissect.options import PARQUET, WHOLE
 from kdissect.phrases import facts, many, size
-from kdissect.spark.session import session
+from kdissect.spark.session import MAX_TASKS, session
 from kdissect.tables.export import tables_of
 from kdissect.tables.manifest import job_of, missing
 
@@ -48,7 +48,7 @@ itself is sent to the workers; the packages it depends on must be installed ther
 
 tasks_option = click.option(
     "--tasks",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_TASKS),
     metavar="N",
     help="Number of tasks that dissect. A single one reads everything; of several, each gets the packets of "
     "its connections.  [default: 1 up to 256 MiB of captures, then 1 per 128 MiB, but at least 2 per core]",

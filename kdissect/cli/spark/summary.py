@@ -16,7 +16,7 @@ from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.decode import progress, tasks_option
 from kdissect.cli.summary import summarize, summary_options
-from kdissect.cli.terminal import output, wide_option
+from kdissect.cli.terminal import ended_by_signals, output, wide_option
 from kdissect.runs.run import Run, Totals
 from kdissect.spark.session import session
 
@@ -65,7 +65,7 @@ def summary(html: Path | None, tasks: int | None, **options: Any) -> None:
     def opened(query: Query, _: Survey) -> Iterator[Run]:
         if STDIN in query.paths:
             raise click.UsageError("workers cannot read stdin; use kdissect summary -")
-        with output() as out, session(spark_target, log) as spark:
+        with ended_by_signals(), output() as out, session(spark_target, log) as spark:
             place = Tasks(spark, tasks, shows_progress=spark_target.remote is None)
             run = Run(query, place.known, (), out)
             run.place = place

@@ -89,7 +89,7 @@ def test_a_file_that_is_not_a_capture(decode: Decoding, spark: object, tmp_path:
         ([], "no FILE given; use - for stdin"),
         (["nix-*.pcap"], "no file matches nix-*.pcap"),
         (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
-        (["x.pcap", "--tasks", "0"], "0 is not in the range x>=1"),
+        (["x.pcap", "--tasks", "0"], "0 is not in the range 1<=x<=20000"),
         (["x.pcap", "--api", "Fetsch"], 'did you mean "Fetch"?'),
     ],
 )
