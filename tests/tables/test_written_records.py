@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.traffic import Template, make
+from kdissect.capture.reader import open_capture
+from kdissect.capture.source import one_by_one
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -19,6 +21,7 @@ from kdissect.sinks.records import RecordRows
 from kdissect.sinks.sink import Demand
 from kdissect.tables.lines import RecordLines
 from tests.captures import pcap, pcapng
+from tests.cli.commands import run
 from tests.core import NEEDS_CORE, without_core
 from tests.frames import FETCH, PRODUCE, request, response
 from tests.record_batches import (
@@ -198,3 +201,18 @@ def test_chatty_clients(tmp_path: Path) -> None:
     records, taken = compare(blocks_of(pcap(packets), tmp_path), Limits(naming_rows=100))
     assert len(records) == contents.records
     assert taken == contents.exchanges
+
+
+@pytest.mark.parametrize("options", [(), ("--error", "*")], ids=" ".join)
+def test_the_end_of_a_capture(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of some topics nothing but the ID is known, and some exchanges with records have an error elsewhere."""
+    with open_capture("samples/kafka-4-cluster.pcap.gz") as source:
+        packets = [(packet.time_ns, bytes(packet.data)) for packet in one_by_one(source)]
+    path = tmp_path / "end.pcap"
+    path.write_bytes(pcap(packets[2 * len(packets) // 5 :]))
+    done = run(capsys, "records", "--json", "-j", "1", *options, str(path))
+    with without_core():
+        assert run(capsys, "records", "--json", "-j", "1", *options, str(path)) == done
+    assert '"topic":null' in done.out or options
