@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from errno import ENOSPC
 from functools import partial
+from io import BytesIO
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
-from kdissect.errors import CaptureError
+from kdissect.errors import CaptureError, WriteError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, PacketBlock, Segment
 from kdissect.net.tcp import Segments, connection_key, shard_of
@@ -263,6 +265,19 @@ def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
     with pytest.raises(CaptureError, match=r"^worker .* has a different .*x.pcap \(6,000 bytes there, "):
         list(read_ranges(len(ranges), PARTS, DEFAULT, None, ranges[:1]))
+
+
+def test_a_full_disk_is_reported_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shuffle, "create", lambda _: Full())
+    ranges = expected_ranges(find_ranges([str(SAMPLE)], size=5000))
+    with pytest.raises(
+        WriteError, match=rf"^cannot write {tmp_path}/0-.*\.packets: No space left on device$"
+    ):
+        list(read_ranges(len(ranges), PARTS, DEFAULT, tmp_path, ranges))
 
 
 def test_a_task_reads_the_ranges_that_it_gets() -> None:
