@@ -63,7 +63,7 @@ class ElectionsLost(Rule):
     counts = Votes
 
     def feed(self, facts: Facts) -> None:
-        """Count the votes that a response refuses."""
+        """Count the votes that a response does not grant."""
         candidates = {
             of: partition.get("replica_id") for of, partition in _partitions(facts.exchange.request)
         }

@@ -23,7 +23,7 @@ Span: TypeAlias = tuple[int, int]
 
 _CHANGES = 64  # kept per partition: the first
 _SETS = 8  # that Metadata reports, kept per partition
-_MOST = 32  # replicas of a partition; those of more are not followed
+_REPLICAS = 32  # replicas of a partition; those of more are not followed
 _UNKNOWN = -1
 _REPORTED = 4  # partitions kept of Metadata, for each of which changes are kept
 
@@ -68,7 +68,7 @@ def _seen(one: dict[Replicas, Span], other: dict[Replicas, Span]) -> dict[Replic
 
 
 @summed
-class Reported(Summed):
+class ReportedSets(Summed):
     """In-sync replicas of a partition that Metadata reports, with the first and last time."""
 
     sets: dict[Replicas, Span] = joined(_seen, dict)
@@ -122,12 +122,12 @@ class ReplicaOutOfSync(Rule):
     apis = frozenset({"AlterPartition", "Metadata"})
 
     changes: Bounded[tuple[str, int], Changes] = merged()
-    reported: Bounded[tuple[str, int], Reported] = merged()
+    reported: Bounded[tuple[str, int], ReportedSets] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
         self.changes = Bounded(limits.summary_rows, Changes)
-        self.reported = Bounded(_REPORTED * limits.summary_rows, Reported)
+        self.reported = Bounded(_REPORTED * limits.summary_rows, ReportedSets)
 
     def feed(self, facts: Facts) -> None:
         """Add in-sync replicas."""
@@ -146,7 +146,7 @@ class ReplicaOutOfSync(Rule):
             in_sync = each.get("new_isr") or [
                 one.get("broker_id") for one in each.get("new_isr_with_epochs") or ()
             ]
-            if 0 < len(in_sync) <= _MOST:
+            if 0 < len(in_sync) <= _REPLICAS:
                 epochs = each.get("partition_epoch", _UNKNOWN), after.get(of, _UNKNOWN)
                 leader = request.get("broker_id", _UNKNOWN)
                 change = Change(facts.time_ns, facts.id, leader, tuple(sorted(in_sync)), epochs)
@@ -162,7 +162,7 @@ class ReplicaOutOfSync(Rule):
             if kept is None and table.other is not None:
                 continue
             in_sync = each.get("isr_nodes") or ()
-            if 1 < len(each.get("replica_nodes") or in_sync) <= _MOST:
+            if 1 < len(each.get("replica_nodes") or in_sync) <= _REPLICAS:
                 sets = (kept or table[of]).sets
                 replicas = tuple(sorted(in_sync))
                 span = sets.get(replicas)
@@ -174,7 +174,9 @@ class ReplicaOutOfSync(Rule):
     def findings(self) -> Iterator[RulePart]:
         """Replicas that were removed."""
         for of, changes in self.changes.items():
-            for replica, removals in _removals(changes.first, self.reported.get(of) or Reported()).items():
+            for replica, removals in _removals(
+                changes.first, self.reported.get(of) or ReportedSets()
+            ).items():
                 yield self.part((str(replica), *of), removals)
 
     def _message(self, _: Scope, each: Removals) -> str:
@@ -196,7 +198,7 @@ def _partitions(facts: Facts, body: Body | None) -> Iterator[tuple[tuple[str, in
             yield (name, each.get("partition_index", _UNKNOWN)), each
 
 
-def _removals(changes: list[Change], reported: Reported) -> dict[int, Removals]:
+def _removals(changes: list[Change], reported: ReportedSets) -> dict[int, Removals]:
     """By replica. The controller removes replicas too, without a change: those are not the leader's."""
     removals: dict[int, Removals] = {}
     gone: dict[int, int] = {}  # since when
