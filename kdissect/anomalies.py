@@ -21,6 +21,14 @@ class AnomalyKind(NamedTuple):
     description: str
 
 
+PARTIAL = frozenset(
+    {
+        *("gap", "incomplete_message", "malformed_body", "malformed_header", "malformed_payload"),
+        *("oversized", "truncated_body", "uncaptured_body", "undelivered", "unknown_api", "unknown_version"),
+    }
+)
+"""Those of messages of which not all is shown, or before which some are missing."""
+
 CATALOGUE: dict[str, AnomalyKind] = {
     "truncated_body": AnomalyKind(
         WARNING, "The body is shorter than its layout; the fields present are shown."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
+from kdissect.anomalies import PARTIAL
 from kdissect.exchanges import content
 from kdissect.exchanges.fetch_sessions import FETCH
 from kdissect.exchanges.group_events import group_events
@@ -151,6 +152,12 @@ class Facts:
     def partitions(self) -> list[tuple[str, int]]:
         """Topics and partitions in it."""
         return [(each.topic, each.partition) for each in self.touched]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of its messages or before them is missing: what is not in them was not sent."""
+        anomalies = self.exchange.anomalies
+        return not anomalies or PARTIAL.isdisjoint(each.kind for each in anomalies)
 
     @property
     def messages(self) -> dict[str, str]:

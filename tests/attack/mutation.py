@@ -91,6 +91,15 @@ class Original(NamedTuple):
             return mutated_fields(self.payload, self.spans, random, self.keep)
         return mutated(self.payload, random, self.keep)
 
+    def shortened(self, random: Random) -> bytes:
+        """The message without its last fields, or with a zero first in some: a compact field is null then."""
+        if not self.spans or random.random() < 0.5:
+            return self.payload[: random.choice(self.spans).pos] if self.spans else self.payload
+        out = bytearray(self.payload)
+        for span in random.sample(self.spans, min(3, len(self.spans))):
+            out[span.pos] = 0
+        return bytes(out)
+
 
 class Pair(NamedTuple):
     """A request and its response."""

@@ -7,24 +7,31 @@ import contextlib
 import io
 import os
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import CaptureError, dissect, open_capture
+from kdissect import CaptureError, dissect, open_capture, summarize
 from kdissect.anomalies import CATALOGUE
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
+from kdissect.stats import summarizer
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.text.style import COLORED, Times
 from kdissect.text.table import ExchangeTable
 from kdissect.text.tree import ExchangeTree
 from tests.attack.mutation import pairs
 from tests.captures import pcap
-from tests.frames import frame
+from tests.frames import frame, sized
+from tests.segments import Talk
 from tests.test_pipeline import talk
+
+if TYPE_CHECKING:
+    from kdissect.model import Packet
 
 INFO = ConnectionInfo("0123456789ab", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
 FRAMES = 10_000
+SHORTENED = 6  # pairs of messages of each API
 DEEP_FRAMES = 200_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else FRAMES
 
 
@@ -80,6 +87,26 @@ def test_mutated_frames_become_anomalies(seed: int, least: int) -> None:
             odd += bool(exchange.anomalies)
     assert frames >= least
     assert odd > frames / 4  # of the pairs, more than half
+
+
+def test_fields_that_are_missing_or_null_stop_no_part_of_a_summary() -> None:
+    """All rules among them: each API, its messages cut short or with nulls."""
+    random = Random(20261128)
+    packets: list[Packet] = []
+    newest = {pair.api_key: pair for pair in pairs(random)}.values()
+    for port, pair in enumerate(newest, 40_000):
+        one = Talk(("10.0.0.1", port), mss=60_000).handshake()
+        for number in range(1, SHORTENED + 1):
+            request, response = pair.request.shortened(random), pair.response.shortened(random)
+            correlation_id = number.to_bytes(4, "big")
+            one.client_sends(sized(request[:4] + correlation_id + request[8:]))
+            one.broker_sends(sized(correlation_id + response[4:]))
+        packets += one.packets
+    capture = pcap((packet.time_ns, packet.data) for packet in packets)
+    with open_capture(io.BytesIO(capture)) as source:
+        summary = summarize(dissect(source, kafka_ports=[9092]), parts=list(summarizer.PARTS))
+    assert {api.api for api in summary.apis} >= {"AlterPartition", "JoinGroup", "ShareFetch", "Vote"}
+    assert summary.findings
 
 
 def test_mutated_captures_end_in_exchanges_or_one_clear_error() -> None:

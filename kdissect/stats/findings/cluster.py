@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import WARNING
 from kdissect.limits import SECOND_NS
 from kdissect.phrases import listed, many
-from kdissect.stats.findings.rule import Bursts, Evidence, Minutes, Rule
+from kdissect.stats.findings.rule import Bursts, Minutes, Rule
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import merged, summed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.model import Body
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Scope
 
@@ -60,19 +63,16 @@ class ElectionsLost(Rule):
     counts = Votes
 
     def feed(self, facts: Facts) -> None:
-        """Count the votes that a response refuses."""
+        """Count the votes that a response does not grant."""
         candidates = {
-            (topic["topic_name"], partition["partition_index"]): partition["replica_id"]
-            for topic in (facts.exchange.request or {}).get("topics") or ()
-            for partition in topic["partitions"]
+            of: partition.get("replica_id") for of, partition in _partitions(facts.exchange.request)
         }
-        for topic in (facts.exchange.response or {}).get("topics") or ():
-            for partition in topic["partitions"]:
-                if not partition["vote_granted"]:
-                    kept = self.kept[facts.kept(topic["topic_name"])]
-                    kept.add(facts)
-                    candidate = candidates.get((topic["topic_name"], partition["partition_index"]))
-                    kept.candidates.add("?" if candidate is None else str(candidate))
+        for of, partition in _partitions(facts.exchange.response):
+            if partition.get("vote_granted") is False:
+                kept = self.kept[facts.kept(of[0])]
+                kept.add(facts)
+                candidate = candidates.get(of)
+                kept.candidates.add("?" if candidate is None else str(candidate))
 
     def _reports(self, each: Votes) -> bool:
         return each.busiest >= _REFUSED
@@ -82,12 +82,19 @@ class ElectionsLost(Rule):
         return f"{many(each.count, 'vote')} refused to {nodes}, {each.peak}"
 
 
+def _partitions(body: Body | None) -> Iterator[tuple[tuple[str, int | None], Body]]:
+    """The partitions in a message, after their topics and indexes."""
+    for topic in (body or {}).get("topics") or ():
+        for partition in topic.get("partitions") or ():
+            yield (topic.get("topic_name") or "?", partition.get("partition_index")), partition
+
+
 # ------------------------------------------------------------------------------------------------------------
 # BrokerRegistration and BrokerHeartbeat responses -> brokers that the controllers do not admit.
 # ------------------------------------------------------------------------------------------------------------
 
-_SESSION_NS = 10 * SECOND_NS
-_ATTEMPTS = 3
+_INTERVALS = 3
+_WITHIN = 60 * SECOND_NS // Bursts.piece_ns
 
 
 @summed
@@ -102,10 +109,11 @@ class BrokerRejected(Rule):
     failed = "count"
     title = "The controllers do not let a broker join the cluster."
     when = (
-        f"{_ATTEMPTS} BrokerRegistration or BrokerHeartbeat requests rejected over "
-        f"{_SESSION_NS // SECOND_NS} s or more. After a crash, registrations are rejected for as long as "
-        "the session of the broker before lasts (broker.session.timeout.ms, 9 s by default). NOT_CONTROLLER "
-        "does not count: brokers then ask another controller."
+        "BrokerRegistration or BrokerHeartbeat requests rejected in "
+        f"{_INTERVALS} intervals of {Bursts.piece_ns // SECOND_NS} s within a minute. After a crash, "
+        "registrations are rejected for as long as the session of the broker before lasts "
+        "(broker.session.timeout.ms, 9 s by default). NOT_CONTROLLER does not count: brokers then ask "
+        "another controller."
     )
     advice = (
         "DUPLICATE_BROKER_REGISTRATION: another process with the same node.id is running; "
@@ -114,6 +122,7 @@ class BrokerRejected(Rule):
     )
     apis = frozenset({"BrokerRegistration", "BrokerHeartbeat"})
     needs_flaws = True
+    counts = Bursts
 
     def feed(self, facts: Facts) -> None:
         """Count the errors of a response."""
@@ -121,10 +130,13 @@ class BrokerRejected(Rule):
             if error != "NOT_CONTROLLER":
                 self.kept[facts.client, error].add(facts, error=error)
 
-    def _reports(self, each: Evidence) -> bool:
-        return each.count >= _ATTEMPTS and each.length_ns >= _SESSION_NS
+    def _reports(self, each: Bursts) -> bool:
+        pieces = sorted(each.pieces)
+        return any(
+            end - start < _WITHIN for start, end in zip(pieces, pieces[_INTERVALS - 1 :], strict=False)
+        )
 
-    def _message(self, scope: Scope, each: Evidence) -> str:
+    def _message(self, scope: Scope, each: Bursts) -> str:
         return f"{many(each.count, 'request')} to join rejected: {listed(scope['error'])}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.limits import SECOND_NS
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
+
+Part: TypeAlias = tuple[set[str], set[str]]
 
 _NAMES = 3  # shown in a message
 _INCONSISTENT = "INCONSISTENT_GROUP_PROTOCOL"
@@ -70,11 +72,11 @@ class MixedGroup(Rule):
         if _INCONSISTENT in facts.errors:
             kept.add(facts)
             kept.refused += 1
-            assignors = [each.get("name", "?") for each in request.get("protocols") or ()]
+            assignors = [each.get("name") or "?" for each in request.get("protocols") or ()]
             kept.offering.add(facts.kept(f"{facts.client} ({', '.join(assignors)})"))
         elif not facts.errors and response.get("protocol_name"):
             kept.chosen.add(facts.kept(response["protocol_name"]))
-        parts = _apart(response.get("members") or ())
+        parts = _apart(response.get("members") or ()) if facts.is_whole else []
         if len(parts) > 1:
             kept.add(facts)
             for topics, members in parts:
@@ -95,21 +97,31 @@ class MixedGroup(Rule):
         return "; ".join(texts)
 
 
-def _apart(members: Iterable[Any]) -> list[tuple[set[str], set[str]]]:
+def _apart(members: Iterable[Any]) -> list[Part]:
     """Topics that no others are subscribed to, and the clients of their members."""
-    parts: list[tuple[set[str], set[str]]] = []
+    parts: dict[str, Part] = {}  # by topic
     for member in members:
         metadata = member.get("metadata")
         known = metadata.decoded if isinstance(metadata, Embedded) else None
-        topics = set((known or {}).get("topics") or ())
-        if not topics:
-            continue
-        names = {member.get("member_id", "")[:-_UUID] or "?"}
-        for part in [part for part in parts if not part[0].isdisjoint(topics)]:
-            parts.remove(part)
-            topics, names = topics | part[0], names | part[1]
-        parts.append((topics, names))
-    return parts
+        part: Part = {topic for topic in (known or {}).get("topics") or () if topic}, set()
+        part[1].add((member.get("member_id") or "")[:-_UUID] or "?")
+        joined = _distinct([part, *(parts[topic] for topic in part[0] if topic in parts)])
+        largest = max(joined, key=_size)  # the others join it: no name moves more than some times
+        for each in joined:
+            if each is not largest:
+                largest[0].update(each[0])
+                largest[1].update(each[1])
+                parts.update(dict.fromkeys(each[0], largest))
+        parts.update(dict.fromkeys(part[0], largest))
+    return _distinct(parts.values())
+
+
+def _distinct(parts: Iterable[Part]) -> list[Part]:
+    return list({id(part): part for part in parts}.values())
+
+
+def _size(part: Part) -> int:
+    return len(part[0]) + len(part[1])
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -121,9 +133,10 @@ def _apart(members: Iterable[Any]) -> list[tuple[set[str], set[str]]]:
 
 
 _HELD_NS = 10 * SECOND_NS
-_GIVEN, _REMOVED = "given", "removed"
+_GIVEN, _LEFT, _REMOVED = "given", "left", "removed"
 _ENDS = {
     _GIVEN: "gave back {} only after {}",
+    _LEFT: "gave back {} only by leaving the group, after {}",
     _REMOVED: "did not give back {} in {}, and was removed from the group",
     "": "has not given back {} after {}",
 }
@@ -136,7 +149,8 @@ class Revocations(Evidence):
 
     Attributes:
         owned: when it last listed them, and how many they are.
-        requested: when it was last asked to give some back; how many, and how many are to remain. 0: it has.
+        requested: when it was last asked to give some back; how many, and how many are to remain. 0: it has,
+            or may keep them.
         longest: the longest time until it had; how many they were, and how that ended.
     """
 
@@ -179,12 +193,16 @@ class RevocationHeld(Rule):
         if facts.group is None or not member:
             return
         kept = self.kept[facts.group, facts.client, member, facts.exchange.connection.id]
-        owned = _count(request.get("topic_partitions"))
+        if not facts.is_whole:  # it may have given them back
+            kept.owned, kept.requested = (facts.time_ns, 0), (facts.time_ns, 0, 0)
+            return
+        has_left = (request.get("member_epoch") or 0) < 0
+        owned = 0 if has_left else _count(request.get("topic_partitions"))
         requested_ns, given, remaining = kept.requested
         if given:
             is_fenced = not _FENCED.isdisjoint(facts.errors)
             has_given = owned is not None and owned <= remaining
-            end = _REMOVED if is_fenced else _GIVEN if has_given else ""
+            end = _REMOVED if is_fenced else _LEFT if has_left else _GIVEN if has_given else ""
             held_ns = facts.time_ns - requested_ns
             kept.longest = max(kept.longest, (held_ns, given, end))
             if held_ns >= _HELD_NS:
@@ -195,7 +213,9 @@ class RevocationHeld(Rule):
         if owned is not None:
             kept.owned = facts.time_ns, owned
         assigned = _count((response.get("assignment") or {}).get("topic_partitions"))
-        if assigned is not None and assigned < kept.owned[1] and not kept.requested[1]:
+        if assigned is not None and assigned >= kept.owned[1]:
+            kept.requested = facts.time_ns, 0, 0
+        elif assigned is not None and not kept.requested[1]:
             kept.requested = facts.time_ns, kept.owned[1] - assigned, assigned
 
     def findings(self) -> Iterator[RulePart]:

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kdissect.anomalies import WARNING
-from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, times
 from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.quantiles import Bounded
-from kdissect.stats.sums import Summed, earliest, joined, largest, merged, summed, total
+from kdissect.stats.sums import Summed, joined, largest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
+    from kdissect.model import Body
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
 
+Replicas: TypeAlias = tuple[int, ...]
+Span: TypeAlias = tuple[int, int]
+
 _CHANGES = 64  # kept per partition: the first
+_SETS = 8  # that Metadata reports, kept per partition
+_REPLICAS = 32  # replicas of a partition; those of more are not followed
+_UNKNOWN = -1
+_REPORTED = 4  # partitions kept of Metadata, for each of which changes are kept
 
 
 class Change(NamedTuple):
-    """In-sync replicas as the leader set them."""
+    """In-sync replicas as the leader set them.
+
+    Attributes:
+        epochs: partition epochs before and after it; the controller's changes raise them too.
+    """
 
     time_ns: int
     exchange: str
     leader: int
-    replicas: tuple[int, ...]
+    replicas: Replicas
+    epochs: tuple[int, int]
+
+    def follows(self, other: Change) -> bool:
+        """Whether nothing changed between the other and this, as far as is known."""
+        after, before = other.epochs[1], self.epochs[0]
+        return self.leader == other.leader and (after == before or _UNKNOWN in (after, before))
 
 
 def _first(one: list[Change], other: list[Change]) -> list[Change]:
@@ -35,11 +52,36 @@ def _first(one: list[Change], other: list[Change]) -> list[Change]:
 
 
 @summed
-class InSync(Summed):
-    """In-sync replicas of a partition: the first that Metadata reports, with its time; the changes."""
+class Changes(Summed):
+    """The changes of a partition."""
 
-    reported: tuple[int, tuple[int, ...]] = earliest((NEVER_NS, ()))
-    changes: list[Change] = joined(_first, list)
+    first: list[Change] = joined(_first, list)
+
+
+def _seen(one: dict[Replicas, Span], other: dict[Replicas, Span]) -> dict[Replicas, Span]:
+    for replicas, (first_ns, last_ns) in other.items():
+        span = one.get(replicas, (first_ns, last_ns))
+        one[replicas] = min(first_ns, span[0]), max(last_ns, span[1])
+    for replicas in sorted(one)[_SETS:] if len(one) > _SETS else ():  # the same whatever came first
+        del one[replicas]
+    return one
+
+
+@summed
+class ReportedSets(Summed):
+    """In-sync replicas of a partition that Metadata reports, with the first and last time."""
+
+    sets: dict[Replicas, Span] = joined(_seen, dict)
+
+    def before(self, time_ns: int) -> tuple[int, Replicas]:
+        """The latest before a time, and when; none if there are too many."""
+        times = [
+            (each_ns, replicas)
+            for replicas, span in self.sets.items()
+            for each_ns in span
+            if each_ns < time_ns and len(self.sets) < _SETS
+        ]
+        return max(times, default=(0, ()))
 
 
 @summed
@@ -69,9 +111,9 @@ class ReplicaOutOfSync(Rule):
     lost = "longest_ns"
     title = "A leader removes a follower that no longer keeps up from the in-sync replicas."
     when = (
-        "Any AlterPartition without a replica that was in sync, according to the AlterPartition or the first "
-        "Metadata before it. Brokers send it to the controller, so its port must be captured. A broker that "
-        "is shut down is removed by the controller, without one."
+        "Any AlterPartition without a replica that was in sync, according to the AlterPartition or Metadata "
+        "before it. Brokers send it to the controller, so its port must be captured. A broker that is shut "
+        "down is removed by the controller, without one."
     )
     advice = (
         "See what stops the follower: its log at that time, garbage collection, its disk, and the path to "
@@ -79,41 +121,63 @@ class ReplicaOutOfSync(Rule):
     )
     apis = frozenset({"AlterPartition", "Metadata"})
 
-    partitions: Bounded[tuple[str, int], InSync] = merged()
+    changes: Bounded[tuple[str, int], Changes] = merged()
+    reported: Bounded[tuple[str, int], ReportedSets] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.partitions = Bounded(limits.summary_rows, InSync)
+        self.changes = Bounded(limits.summary_rows, Changes)
+        self.reported = Bounded(_REPORTED * limits.summary_rows, ReportedSets)
 
     def feed(self, facts: Facts) -> None:
         """Add in-sync replicas."""
-        names, request = facts.exchange.topic_ids, facts.exchange.request or {}
+        if not facts.is_whole:
+            return
         if facts.api == "Metadata":
-            for topic in (facts.exchange.response or {}).get("topics") or ():
-                name = topic.get("name") or names.get(topic.get("topic_id", ""), "")
-                for each in (topic.get("partitions") or ()) if name else ():
-                    if len(in_sync := each.get("isr_nodes") or ()) > 1:
-                        kept = self.partitions[facts.kept(name), each["partition_index"]]
-                        kept.reported = min(kept.reported, (facts.time_ns, tuple(in_sync)))
-            return
-        if facts.errors:
-            return
-        for topic in request.get("topics") or ():
-            topic_id = topic.get("topic_id", "")
-            name = str(topic.get("topic_name") or names.get(topic_id, topic_id))
-            for each in topic.get("partitions") or ():
-                in_sync = [one.get("broker_id", -1) for one in each.get("new_isr_with_epochs") or ()]
-                in_sync = sorted(each.get("new_isr") or in_sync)
-                if in_sync and "partition_index" in each:
-                    change = Change(facts.time_ns, facts.id, request.get("broker_id", -1), tuple(in_sync))
-                    kept = self.partitions[facts.kept(name), each["partition_index"]]
-                    kept.changes = _first(kept.changes, [change])
+            self._learn(facts)
+        elif not facts.errors:
+            self._change(facts)
+
+    def _change(self, facts: Facts) -> None:
+        """Add what a leader changed."""
+        request = facts.exchange.request or {}
+        after = {of: each.get("partition_epoch") for of, each in _partitions(facts, facts.exchange.response)}
+        for of, each in _partitions(facts, request):
+            in_sync = each.get("new_isr") or [
+                one.get("broker_id") for one in each.get("new_isr_with_epochs") or ()
+            ]
+            if 0 < len(in_sync) <= _REPLICAS:
+                epochs = each.get("partition_epoch", _UNKNOWN), after.get(of, _UNKNOWN)
+                leader = request.get("broker_id", _UNKNOWN)
+                change = Change(facts.time_ns, facts.id, leader, tuple(sorted(in_sync)), epochs)
+                kept = self.changes[of]
+                kept.first = _first(kept.first, [change])
+
+    def _learn(self, facts: Facts) -> None:
+        """Add those of a Metadata response, which may have very many partitions."""
+        time_ns, table = facts.time_ns, self.reported
+        known = table.get
+        for of, each in _partitions(facts, facts.exchange.response):
+            kept = known(of)
+            if kept is None and table.other is not None:
+                continue
+            in_sync = each.get("isr_nodes") or ()
+            if 1 < len(each.get("replica_nodes") or in_sync) <= _REPLICAS:
+                sets = (kept or table[of]).sets
+                replicas = tuple(sorted(in_sync))
+                span = sets.get(replicas)
+                if span is None or time_ns < span[0]:
+                    _seen(sets, {replicas: (time_ns, time_ns)})
+                elif time_ns > span[1]:
+                    sets[replicas] = span[0], time_ns
 
     def findings(self) -> Iterator[RulePart]:
         """Replicas that were removed."""
-        for (topic, partition), each in self.partitions.items():
-            for replica, removals in _removals(each).items():
-                yield self.part((str(replica), topic, partition), removals)
+        for of, changes in self.changes.items():
+            for replica, removals in _removals(
+                changes.first, self.reported.get(of) or ReportedSets()
+            ).items():
+                yield self.part((str(replica), *of), removals)
 
     def _message(self, _: Scope, each: Removals) -> str:
         back = f"back after {duration(each.longest_ns)}" if each.longest_ns else ""
@@ -124,24 +188,40 @@ class ReplicaOutOfSync(Rule):
         )
 
 
-def _removals(each: InSync) -> dict[int, Removals]:
-    """By replica."""
+def _partitions(facts: Facts, body: Body | None) -> Iterator[tuple[tuple[str, int], Any]]:
+    """The partitions in a message, after their topics and indexes."""
+    names = facts.exchange.topic_ids
+    for topic in (body or {}).get("topics") or ():
+        topic_id = topic.get("topic_id") or ""
+        name = facts.kept(topic.get("topic_name") or topic.get("name") or names.get(topic_id, topic_id))
+        for each in (topic.get("partitions") or ()) if name else ():
+            yield (name, each.get("partition_index", _UNKNOWN)), each
+
+
+def _removals(changes: list[Change], reported: ReportedSets) -> dict[int, Removals]:
+    """By replica. The controller removes replicas too, without a change: those are not the leader's."""
     removals: dict[int, Removals] = {}
     gone: dict[int, int] = {}  # since when
-    reported_ns, before = each.reported
-    for number, change in enumerate(each.changes):
-        if not number and reported_ns > change.time_ns:
-            before = ()
-        for replica in sorted({*before} - {*change.replicas}):
+    last: Change | None = None
+    for change in changes:
+        now = {*change.replicas}
+        reported_ns, replicas = reported.before(change.time_ns)
+        before = {*replicas}
+        if last is not None and reported_ns <= last.time_ns:
+            before = {*last.replicas} if change.follows(last) else set()
+        elif last is not None and change.follows(last):
+            before &= {*last.replicas}
+        # A leader is in sync, and adds replicas or removes some, never both.
+        for replica in sorted(before - now) if now < before and change.leader in now else ():
             kept = removals.setdefault(replica, Removals())
             kept.take(change.time_ns, change.exchange)
             kept.leader = change.leader
             kept.missing += 1
             gone[replica] = change.time_ns
-        for replica in gone.keys() & {*change.replicas}:
+        for replica in gone.keys() & now:
             kept = removals[replica]
             kept.last_ns = change.time_ns
             kept.longest_ns = max(kept.longest_ns, change.time_ns - gone.pop(replica))
             kept.missing -= 1
-        before = change.replicas
+        last = change
     return removals

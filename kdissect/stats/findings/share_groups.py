@@ -9,7 +9,7 @@ from kdissect.anomalies import NOTE, WARNING
 from kdissect.kafka.codes import error_code
 from kdissect.phrases import many, times
 from kdissect.stats.findings.rule import Evidence, Rule
-from kdissect.stats.sums import summed, total
+from kdissect.stats.sums import largest, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +29,18 @@ class Deliveries(Evidence):
 
     Attributes:
         again: such records; ``late``: partitions whose acknowledgment came too late.
-        acknowledged: records by kind.
+        acknowledged: records by kind; ``is_partial``: there may be more, in messages that were cut short.
     """
 
     again: int = total()
     late: int = total()
     acknowledged: Counter[int] = total(Counter)
+    is_partial: bool = largest(start=False)
 
     @property
     def unexplained(self) -> int:
         """Records that came again, although no member released them."""
-        return max(0, self.again - self.acknowledged[_RELEASE])
+        return 0 if self.is_partial else max(0, self.again - self.acknowledged[_RELEASE])
 
 
 @summed
@@ -69,6 +70,8 @@ class ShareRedelivery(Rule):
         """Count deliveries and acknowledgments."""
         group = facts.group
         for topic, partition in _partitions(facts, facts.exchange.request):
+            if not facts.is_whole:
+                self.kept[group, topic].is_partial = True
             for batch in partition.get("acknowledgement_batches") or ():
                 self.kept[group, topic].acknowledged.update(_kinds(batch))
         name = "error_code" if facts.api == "ShareAcknowledge" else "acknowledge_error_code"
@@ -94,7 +97,8 @@ class ShareRedelivery(Rule):
     def _message(self, _: Scope, each: Deliveries) -> str:
         late = f"acknowledged too late {times(each.late)}; " if each.late else ""
         kinds = [f"{each.acknowledged[kind]:,} {name}" for kind, name in _KINDS.items()]
-        return f"{late}{many(each.again, 'record')} delivered again; {', '.join(kinds)}"
+        known = "" if each.is_partial else f"; {', '.join(kinds)}"
+        return f"{late}{many(each.again, 'record')} delivered again{known}"
 
 
 def _partitions(facts: Facts, body: Body | None) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from kdissect.stats.findings.cluster import BrokerRejected, ElectionsLost, SessionsEvicted
@@ -42,15 +43,25 @@ def test_elections_that_somebody_wins() -> None:
     assert findings_of(ElectionsLost, [*won, *refused]) == []
 
 
+def test_votes_without_an_answer() -> None:
+    bodies = ({"topics": None}, {"topics": [{"topic_name": None, "partitions": None}]})
+    cut = [{"topics": [{"partitions": [{}, {"partition_index": 0}, {"vote_granted": None}]}]}]
+    facts = [
+        facts_of("Vote", 2, number, request, response, "raft-client-2")
+        for number, (request, response) in enumerate(itertools.product((*bodies, *cut), repeat=2))
+    ]
+    assert findings_of(ElectionsLost, facts * 30) == []
+
+
 def registration(after_s: float, error: int) -> Facts:
     response = {"throttle_time_ms": 0, "error_code": error, "broker_epoch": -1}
     return facts_of("BrokerRegistration", 4, after_s, {"broker_id": 3}, response, "3")
 
 
 def test_a_broker_that_may_not_join() -> None:
-    (row,) = findings_of(BrokerRejected, [registration(5 * number, DUPLICATE) for number in range(4)])
-    assert (row.severity, row.subject, row.impact.requests) == ("warning", 'client "3"', 4)
-    assert row.message == "4 requests to join rejected: DUPLICATE_BROKER_REGISTRATION"
+    (row,) = findings_of(BrokerRejected, [registration(5 * number, DUPLICATE) for number in range(6)])
+    assert (row.severity, row.subject, row.impact.requests) == ("warning", 'client "3"', 6)
+    assert row.message == "6 requests to join rejected: DUPLICATE_BROKER_REGISTRATION"
 
 
 def test_a_broker_that_returns_after_a_crash_or_finds_the_controller() -> None:
@@ -58,6 +69,10 @@ def test_a_broker_that_returns_after_a_crash_or_finds_the_controller() -> None:
     lost = [registration(5 * number, NOT_CONTROLLER) for number in range(5)]
     assert findings_of(BrokerRejected, [*early, registration(12, 0)]) == []
     assert findings_of(BrokerRejected, lost) == []
+    often = [
+        registration(3 * 3600 * number + 3 * second, DUPLICATE) for number in range(9) for second in (0, 3)
+    ]
+    assert findings_of(BrokerRejected, often) == []
 
 
 def fetch(after_s: float, client: str, error: int = NO_SESSION) -> Facts:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from kdissect import dissect, open_capture, summarize
-from kdissect.model import Embedded
-from kdissect.stats.findings.members import MixedGroup, RevocationHeld
+from kdissect.model import Anomaly, Embedded
+from kdissect.stats.findings.members import MixedGroup, RevocationHeld, _apart
 from tests.findings import findings_of
 from tests.producers import facts_of
 
@@ -88,3 +89,58 @@ def test_how_long_it_takes_and_how_it_ends() -> None:
         (row,) = findings_of(RevocationHeld, [*start, *more])
         assert (row.subject, row.message) == ("group g, client slow", message)
         assert (row.last - row.first).total_seconds() == 25
+
+
+def leaving(after_s: float) -> Facts:
+    request = {"group_id": "g", "member_id": "m", "member_epoch": -1, "topic_partitions": None}
+    response = {"error_code": 0, "member_id": "m", "assignment": None}
+    return facts_of("ConsumerGroupHeartbeat", 1, after_s, request, response, "slow")
+
+
+def test_one_that_may_keep_them_or_leaves() -> None:
+    start = [beat(0, 0, 3), beat(1, 3), beat(20, None, 1)]
+    assert findings_of(RevocationHeld, [*start, beat(22, None, 3), beat(60)]) == []
+    assert findings_of(RevocationHeld, [*start, leaving(25), beat(60)]) == []
+    (row,) = findings_of(RevocationHeld, [*start, leaving(31), beat(60)])
+    assert row.message == "gave back 2 partitions only by leaving the group, after 11.00s"
+
+
+# --- messages that were damaged -----------------------------------------------------------------------------
+
+
+def cut(facts: Facts, where: str) -> Facts:
+    """Only the first fields of one of its messages were captured."""
+    facts.exchange.anomalies.append(Anomaly("uncaptured_body", where, ""))
+    return facts
+
+
+def test_what_is_cut_off_is_not_missing() -> None:
+    assert findings_of(MixedGroup, [cut(joined(a=("t", "u"), b=("v",)), "response")]) == []
+    start = [beat(0, 0, 3), beat(1, 3)]
+    assert findings_of(RevocationHeld, [*start, cut(beat(20, None, 1), "response"), beat(60)]) == []
+    assert findings_of(RevocationHeld, [*start, beat(20, None, 1), cut(beat(21), "request"), beat(60)]) == []
+
+
+def test_nulls() -> None:
+    request = {"group_id": "g", "protocols": [{"name": None}]}
+    (row,) = findings_of(MixedGroup, [facts_of("JoinGroup", 9, 1, request, {"error_code": 23})])
+    assert row.message == ("payments (?) refused once: INCONSISTENT_GROUP_PROTOCOL")
+    members = [
+        {"member_id": None, "metadata": Embedded(b"", {"topics": [None, topic]})} for topic in ("t", "u")
+    ]
+    response = {"error_code": 0, "protocol_name": "range", "members": members}
+    (row,) = findings_of(MixedGroup, [facts_of("JoinGroup", 9, 1, {"group_id": "g"}, response)])
+    assert row.message == "members have no topic in common: t (?), u (?)"
+
+
+def test_a_group_of_many_members_takes_no_longer_for_each() -> None:
+    """Compared with each other they would take a minute; those of a chain of topics are one part."""
+    names = [f"t{number:05}" for number in range(20_000)]
+    assert len(_apart([_member(name) for name in names])) == 20_000
+    chain = [_member(one, two) for one, two in itertools.pairwise(names)]
+    ((topics, _),) = _apart(chain[::2] + chain[1::2])
+    assert topics == set(names)
+
+
+def _member(*topics: str) -> dict[str, Any]:
+    return {"member_id": f"{topics[0]}{UUID}", "metadata": Embedded(b"", {"topics": list(topics)})}

@@ -3,25 +3,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect import dissect, open_capture, summarize
+from kdissect.limits import DEFAULT
+from kdissect.model import Anomaly
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from tests.findings import findings_of
 from tests.producers import facts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kdissect.stats.facts import Facts
 
 
-def alter(after_s: float, *replicas: int, error: int = 0) -> Facts:
-    isr = [{"broker_id": replica, "broker_epoch": 1} for replica in replicas]
-    partition = {"partition_index": 0, "new_isr_with_epochs": isr}
-    request = {"broker_id": 3, "topics": [{"topic_id": "safe-id", "partitions": [partition]}]}
-    response = {"error_code": error, "topics": []}
-    return facts_of("AlterPartition", 3, after_s, request, response, "3", topic_ids={"safe-id": "safe"})
+def alter(
+    after_s: float, *replicas: int, error: int = 0, epoch: int | None = None, topic: str = "safe", by: int = 3
+) -> Facts:
+    """A change by a leader, and the partition epoch before it."""
+    partition = {
+        "partition_index": 0,
+        "new_isr_with_epochs": [{"broker_id": replica, "broker_epoch": 1} for replica in replicas],
+        **({} if epoch is None else {"partition_epoch": epoch}),
+    }
+    changed = [] if epoch is None else [{"partition_index": 0, "partition_epoch": epoch + 1}]
+    request = {"broker_id": by, "topics": [{"topic_id": f"{topic}-id", "partitions": [partition]}]}
+    response = {"error_code": error, "topics": [{"topic_id": f"{topic}-id", "partitions": changed}]}
+    return facts_of("AlterPartition", 3, after_s, request, response, "3", topic_ids={f"{topic}-id": topic})
 
 
-def metadata(after_s: float, *replicas: int) -> Facts:
-    partition = {"error_code": 0, "partition_index": 0, "isr_nodes": list(replicas)}
-    response = {"topics": [{"error_code": 0, "name": "safe", "partitions": [partition]}]}
+def metadata(after_s: float, *replicas: int, topics: Iterable[str] = ("safe",), error: int = 0) -> Facts:
+    partition = {
+        "error_code": error,
+        "partition_index": 0,
+        "replica_nodes": sorted({1, 2, 3, *replicas}),
+        "isr_nodes": list(replicas),
+    }
+    response = {"topics": [{"error_code": 0, "name": name, "partitions": [partition]} for name in topics]}
     return facts_of("Metadata", 7, after_s, {"topics": None}, response, "asker")
 
 
@@ -53,3 +69,54 @@ def test_replicas_that_return_or_whose_state_is_not_known() -> None:
     assert messages(metadata(1, 3), alter(10, 3, 1), alter(20, 1, 2, 3)) == []  # after a restart
     assert messages(alter(10, 3), metadata(20, 3, 1)) == []
     assert messages(metadata(1, 3, 1), alter(10, 3, error=41)) == []
+
+
+def test_what_the_controller_removed_is_not_the_leader_s() -> None:
+    start = metadata(1, 1, 2, 3)
+    assert messages(start, metadata(10, 3), alter(20, 3, 1)) == []
+    assert messages(start, metadata(10, 3, error=9), alter(20, 3, 1)) == []  # REPLICA_NOT_AVAILABLE
+    assert messages(start, alter(2, 1, 2, 3), metadata(10, 3), alter(20, 3, 1)) == []
+    assert messages(alter(2, 1, 2, 3, epoch=4), alter(20, 3, 1, epoch=7)) == []
+    assert messages(alter(2, 1, 2, 3), alter(30, 2, by=2)) == []
+    (one,) = messages(alter(2, 1, 2, 3, epoch=4), alter(20, 3, 1, epoch=5))
+    assert one.startswith("replica 2, partition safe-0: removed")
+    assert messages(start, metadata(10, 3), metadata(15, 1, 2, 3), alter(20, 3, 1)) == [one]
+
+
+def test_a_reassignment() -> None:
+    start = [metadata(1, 1, 2, 3), alter(10, 1, 2, 3, 4, 5, 6, epoch=1)]
+    assert messages(*start, alter(50, 4, 6)) == []
+    assert messages(*start, alter(50, 4, 6, epoch=5, by=4)) == []
+    assert messages(metadata(1, 1, 2, 3), alter(50, 3, 4, 5)) == []
+    (row,) = messages(*start, metadata(40, 4, 5, 6), alter(50, 4, 6, epoch=5, by=4))
+    assert row.startswith(
+        "replica 5, partition safe-0: removed from the in-sync replicas once by its leader, "
+    )
+
+
+def test_a_message_that_is_cut_removes_nothing() -> None:
+    facts = [metadata(1, 1, 2, 3), alter(10, 3)]
+    facts[1].exchange.anomalies.append(Anomaly("truncated_body", "request", ""))
+    assert messages(*facts) == []
+
+
+def test_many_partitions_hide_no_others() -> None:
+    names = [f"topic{number}" for number in range(3_000)]
+    healthy = metadata(1, 1, 2, 3, topics=names)
+    assert len(messages(healthy, alter(2, 2, 3, topic=names[-1]))) == 1
+    many = metadata(1, 1, 2, 3, topics=[f"topic{number}" for number in range(20_000)])
+    assert len(messages(many, alter(2, 1, 2, 3), alter(3, 2, 3))) == 1
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """A partition has few replicas, and few states; which are kept does not depend on the order."""
+    rule = ReplicaOutOfSync(DEFAULT)
+    rule.feed(metadata(1, *range(40)))
+    rule.feed(alter(2, *range(39)))
+    assert (len(rule.reported), len(rule.changes)) == (0, 0)
+    for number in range(100):
+        rule.feed(metadata(number, 3, number + 4))
+        rule.feed(alter(number, 3, number + 4))
+    (reported,), (changes,) = rule.reported.values(), rule.changes.values()
+    assert (len(reported.sets), len(changes.first)) == (8, 64)
+    assert messages(*(metadata(number, 3, 20 - number) for number in range(9)), alter(9.5, 3)) == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.model import Anomaly
 from kdissect.stats.findings.share_groups import ShareRedelivery
 from tests.findings import findings_of
 from tests.producers import facts_of
@@ -66,3 +67,15 @@ def test_a_lock_that_runs_out() -> None:
     assert (row.impact.requests, row.impact.records) == (1, 10)
     (row,) = findings_of(ShareRedelivery, facts[:2])
     assert row.severity == "note"
+
+
+def test_acknowledgments_that_were_not_captured() -> None:
+    """Whether the records were released is not known then; a late acknowledgment is known."""
+    partial = acknowledge(1, (0, 0, [1]))
+    partial.exchange.anomalies.append(Anomaly("truncated_body", "request", ""))
+    again = fetch(2, (1, 2, 2))
+    (row,) = findings_of(ShareRedelivery, [again])
+    assert row.message == "2 records delivered again; 0 accepted, 0 released, 0 rejected"
+    assert findings_of(ShareRedelivery, [partial, again]) == []
+    (row,) = findings_of(ShareRedelivery, [partial, again, acknowledge(3, error=INVALID_RECORD_STATE)])
+    assert row.message == "acknowledged too late once; 2 records delivered again"
