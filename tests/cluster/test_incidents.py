@@ -122,6 +122,11 @@ def test_leaders_that_did_not_move() -> None:
     assert "leaders-moving" not in {row["rule"] for row in document_of("topic-recreated")["findings"]}
 
 
+def test_a_slow_transfer_lasts_until_its_last_byte() -> None:
+    row = document_of("tiny-window")["findings"][0]
+    assert (row["first"][:19], row["last"][:19]) == ("2026-11-27T17:06:32", "2026-11-27T17:07:02")
+
+
 def test_each_rebalance_of_the_group_and_no_storm() -> None:
     (group,) = document_of("poll-timeout")["group_history"]
     assert len(group["rebalances"]) == 1 + truth("poll-timeout")["rebalances_after_first"]
