@@ -63,16 +63,16 @@ FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
         "queueing": [("client carts-prod", "273 of 729 Produce requests on 3 connections waited")],
     },
     "txn-timeout": {
+        "readers-blocked": [
+            (
+                "partition refunds-1, client refund-1, transactional ID refund-1",
+                "a transaction was open until it timed out (transaction.timeout.ms is 4,000)",
+            )
+        ],
         "transaction-failed": [
             (
                 "client refund-1, transactional ID refund-1",
                 "EndTxn refused with INVALID_TXN_STATE, once; its transaction.timeout.ms is 4,000",
-            )
-        ],
-        "readers-blocked": [
-            (
-                "partition refunds-1",
-                "a transaction of refund-1 (client refund-1, timed out: transaction.timeout.ms is 4,000)",
             )
         ],
     },
