@@ -63,7 +63,7 @@ class _ScreenBlock(NamedTuple):
 
     Attributes:
         left_out: number of those not here.
-        is_brief: whether the last item has that number, instead of a line of its own.
+        is_brief: whether the last item ends with that number; if not, a further line has it.
     """
 
     label: str
