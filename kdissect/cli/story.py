@@ -123,10 +123,14 @@ def story(
         collected.feed(exchange, is_shown=is_shown.matches(exchange))
         log.exchange(exchange)
 
+    def skip(exchange: Exchange) -> None:
+        collected.skip(exchange)
+        log.exchange(exchange, is_selected=False)
+
     with open_run(query, observer=log) as run:
         if run.first_ns is not None:
             is_shown.begin(run.first_ns)
-        run.into(Each(feed, skip=partial(log.exchange, is_selected=False)))
+        run.into(Each(feed, skip=skip))
         rows = collected.close()
         opening = [collected.verdict(rows)] if rows else []
         form = partial(time_formatter, run.out, times, run.first_ns, is_table=True)

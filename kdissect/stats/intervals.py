@@ -228,12 +228,15 @@ class Intervals(Summed):
         if not self._max_rows:
             return None
         shares = [load.shares for _, key, load in self.loads() if key is None]
+        whole = Shares()
+        for each in shares:
+            whole.merge(each)
         busiest = []
         for table, places in self._places.items():
             known: dict[str | None, list[int]] = defaultdict(list)
             for name, place in places.items():
                 known[kept(names.get(name, name)) if name is not None else None].append(place)
-            totals = {name: sum(sum(each.of(of)) for each in shares) for name, of in known.items()}
+            totals = {name: sum(whole.of(of)) for name, of in known.items()}
             ranked = sorted(known, key=lambda name: (name is None, -totals[name], name))
             shown = ranked if len(ranked) <= BUSIEST + 1 else ranked[:BUSIEST]
             series = {name: known[name] for name in shown}

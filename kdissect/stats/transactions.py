@@ -126,6 +126,26 @@ class Transactions(Summed):
             for each in producer.full_history().transactions:
                 yield name or "", producer, each
 
+    def timed_out(self) -> Iterator[tuple[tuple[str, str], int]]:
+        """Client and transactional ID of producers that were fenced only because their transaction had timed
+        out, and its timeout in milliseconds.
+        """
+        for (name, _), producer in self._merged_by_name().items():
+            if name is None or not producer.fenced:
+                continue
+            history = producer.full_history()
+            timeouts = {
+                (each.producer_id, each.epoch): each.timeout_ms
+                for each in history.transactions
+                if each.outcome == TIMED_OUT and each.timeout_ms is not None
+            }
+            for client in dict.fromkeys(fence.client for fence in history.fenced):
+                fences = [
+                    (fence, each.by) for fence, each in history.fenced.items() if fence.client == client
+                ]
+                if all(by is None and fence[:2] in timeouts for fence, by in fences):
+                    yield (client, name), max(timeouts[fence[:2]] for fence, _ in fences)
+
     def other_counts(self) -> dict[str, int]:
         """Produced batches without their own row."""
         return other_counts(transactions=(self.producers, "batches"))

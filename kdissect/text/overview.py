@@ -7,10 +7,11 @@
     more        1 finding, 2 groups, 8 consumer-partition pairs
                 kdissect summary --findings --groups --lag FILE
 
-The worst of each kind come first, and the rest is counted. An item takes up to three lines, as long as all
-items fit: what does not fit is cut, from the last item on; the options that show more are not. A finding has
-two lines, so that its endpoint can be read; if there is no room, only one group, error and unanswered
-request are shown. What there is none of has no line.
+The worst of each kind come first, and the rest is counted. An item takes up to three lines, a finding five,
+as long as all items fit: what does not fit is cut, from the last item on; the verdict on the traffic and the
+options that show more are not. A finding has at least two lines, so that its endpoint can be read; if there
+is no room, only one group, error and unanswered request are shown, with the number of the others. What there
+is none of has no line.
 """
 
 from __future__ import annotations
@@ -58,11 +59,42 @@ _STYLES = {ERROR: _RED, WARNING: _YELLOW, FAILING: _RED, DEGRADED: _YELLOW, INCO
 
 
 class _ScreenBlock(NamedTuple):
-    """Items of one kind, the worst first, each with its style; ``left_out``: number of those not here."""
+    """Items of one kind, the worst first, each with its style.
+
+    Attributes:
+        left_out: number of those not here.
+        is_brief: whether the last item ends with that number; if not, a further line has it.
+    """
 
     label: str
     items: Sequence[tuple[str, str]]
     left_out: int = 0
+    is_brief: bool = False
+
+    @property
+    def first(self) -> _ScreenBlock:
+        """The first item only."""
+        left_out = self.left_out + len(self.items) - 1
+        return self._replace(items=self.items[:1], left_out=left_out, is_brief=True)
+
+    @property
+    def rows(self) -> Sequence[_Row]:
+        """Its items, each as a row, and what is left out."""
+        rows = [_Row(self.label, printable(text), style) for text, style in self.items]
+        if self.left_out and self.is_brief:
+            rows[-1] = rows[-1]._replace(end=f" (+{self.left_out:,} more)")
+        elif self.left_out:
+            rows.append(_Row(self.label, f"{self.left_out:,} more", _FAINT))
+        return rows
+
+
+class _Row(NamedTuple):
+    """An item. Of its text, what does not fit is cut; its end is not."""
+
+    label: str
+    text: str
+    style: str
+    end: str = ""
 
 
 def overview(summary: Summary, width: int | None, *, is_recorded: bool = True) -> PageSection:
@@ -76,17 +108,22 @@ def overview(summary: Summary, width: int | None, *, is_recorded: bool = True) -
     above = [*_verdicts(summary), *filter(None, (_timeline(summary),))]
     below = [*filter(None, (_groups(summary), _errors(summary), _unanswered(summary)))]
     more = [*filter(None, (_more(summary, is_recorded=is_recorded),))]
-    findings = _Findings(summary, None if width is None else width - _LABEL)
-    if findings.rows > _room_beside(above, below, more):
-        below = [block._replace(items=block.items[:1], left_out=0) for block in below]
-    block = findings.block(_room_beside(above, below, more))
+    columns = None if width is None else width - _LABEL
+    findings = _Findings(summary, columns)
+    if findings.rows > _room_beside([*above, *below, *more], columns):
+        below = [block.first for block in below]
+    block = findings.block(_room_beside([*above, *below, *more], columns))
     return _section([*above, *filter(None, (block,)), *below, *more], width)
 
 
-def _room_beside(*blocks: Sequence[_ScreenBlock]) -> int:
-    """The lines that are left for findings, if all items of the others have one, and the last block more."""
-    rows = sum(len(items) + bool(left_out) for _, items, left_out in chain(*blocks))
-    return LINES - _DETAIL_LINES - rows
+def _room_beside(blocks: Sequence[_ScreenBlock], columns: int | None) -> int:
+    """The lines that are left for findings, if all items of the others have one, and what is not cut all."""
+    lines = [
+        len(_pieces(row, columns, _MAX_LINES)) if row.label == _TRAFFIC else 1
+        for block in blocks
+        for row in block.rows
+    ]
+    return LINES - _DETAIL_LINES - sum(lines)
 
 
 def verdicts(summary: Summary, width: int | None, *, shows_reason: bool) -> PageSection:
@@ -96,40 +133,38 @@ def verdicts(summary: Summary, width: int | None, *, shows_reason: bool) -> Page
 
 def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
     room = None if width is None else width - _LABEL
-    rows: list[tuple[str, str, str]] = []
-    for label, items, left_out in blocks:
-        rows += ((label, printable(text), style) for text, style in items)
-        rows += [(label, f"{left_out:,} more", _FAINT)] if left_out else []
+    rows = [row for block in blocks for row in block.rows]
     max_lines = [1] * len(rows)
     spare = max(0, LINES - len(rows))
-    for first, limit in ((_DETAILS, _MAX_LINES), (_CAUSES, _FINDING_LINES), (None, _MAX_LINES)):
-        for number, (label, text, _) in enumerate(rows):
-            if first in (None, label):
-                extra = min(len(_pieces(text, room, limit)) - max_lines[number], spare)
+    for first, limit in _SHARES:
+        for number, row in enumerate(rows):
+            if first in (None, row.label):
+                extra = min(max(0, len(_pieces(row, room, limit)) - max_lines[number]), spare)
                 max_lines[number] += extra
                 spare -= extra
     lines: list[tuple[str, str]] = []
     heading = ""
-    for (label, text, style), pieces in zip(rows, max_lines, strict=True):
-        for piece in _pieces(text, room, pieces):
-            lines.append((f"{'' if label == heading else label:<{_LABEL}}{piece}", style))
-            heading = label
+    for row, pieces in zip(rows, max_lines, strict=True):
+        for piece in _pieces(row, room, pieces):
+            lines.append((f"{'' if row.label == heading else row.label:<{_LABEL}}{piece}", row.style))
+            heading = row.label
     return PageSection("", notes=tuple(text for text, _ in lines), styles=tuple(style for _, style in lines))
 
 
-def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
-    """A text on at most ``max_lines`` lines of ``room`` columns; the rest is truncated."""
+def _pieces(row: _Row, room: int | None, max_lines: int) -> list[str]:
+    """The text of a row on at most ``max_lines`` lines of ``room`` columns; the rest is truncated."""
+    text = row.text + row.end
     if room is None or columns_of(text) <= room:
         return [text]
+    left = room - columns_of(row.end)
     if max_lines == 1:
-        return [truncate(text, room)]
+        return [truncate(row.text, left) + row.end]
     lines = wrapped(text, room, "  ")
-    rest = (
-        " ".join([lines[max_lines - 1], *(line.lstrip() for line in lines[max_lines:])])
-        if len(lines) >= max_lines
-        else ""
-    )
-    return [truncate(line, room) for line in (*lines[: max_lines - 1], *([rest] if rest else []))]
+    if len(lines) <= max_lines:
+        return [truncate(line, room) for line in lines]
+    rest = " ".join(line.lstrip() for line in wrapped(row.text, room, "  ")[max_lines - 1 :])
+    whole = [truncate(line, room) for line in lines[: max_lines - 1]]
+    return [*whole, truncate(f"  {rest}", left) + row.end]
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -138,8 +173,13 @@ def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
 
 
 _DETAIL_LINES = 3  # that the last block may take in addition
-_DETAILS, _CAUSES, _COMMAND = "details", "findings", "kdissect "
-_FINDING_LINES = 2
+_DETAILS, _TRAFFIC, _CAUSES, _COMMAND = "details", "traffic", "findings", "kdissect "
+_FINDING_LINES, _MAX_FINDING_LINES = 2, 5
+_SHARES = (
+    *((_DETAILS, _MAX_LINES), (_TRAFFIC, _MAX_LINES), (_CAUSES, _FINDING_LINES)),
+    *((None, _MAX_LINES), (_CAUSES, _MAX_FINDING_LINES)),
+)
+"""Who gets lines while there are any, and up to how many each; None: all."""
 _FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 2, 2, 1  # items at most; one line each, they fit with the rest
 
 
@@ -156,7 +196,7 @@ def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_Scre
         texts = [f"{health.verdict}: {health.message}"]
         if health.reason and shows_reason:
             texts += health.reason, f"details: {_COMMAND}summary --findings FILE"
-        yield _ScreenBlock("traffic", [(text, style) for text in texts])
+        yield _ScreenBlock(_TRAFFIC, [(text, style) for text in texts])
 
 
 class _Findings:
@@ -179,7 +219,8 @@ class _Findings:
                 text, style = self._items[-1][-1]
                 self._items[-1][-1] = f"{text}, {row.rule}", style
         self._lines = [
-            len(_pieces(items[0][0], columns, _FINDING_LINES)) + len(items) - 1 for items in self._items
+            len(_pieces(_Row(_CAUSES, *items[0]), columns, _FINDING_LINES)) + len(items) - 1
+            for items in self._items
         ]
         self.rows = sum(self._lines[:_FINDINGS]) + (len(self._items) > _FINDINGS)
 

@@ -54,7 +54,8 @@ from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.connections import TLS
-from kdissect.stats.findings.consumers import RebalanceStorm
+from kdissect.stats.findings.consumers import BlockedReaders, RebalanceStorm
+from kdissect.stats.findings.rules import RuleSet
 from kdissect.stats.groups import Groups, cause_row, timelines
 from kdissect.stats.health import GOOD, health
 from kdissect.stats.rebalances import LEFT, counted
@@ -210,6 +211,11 @@ class Story:
         self._transactions = (
             ByCluster(partial(Transactions, limits), limits) if subject.kind == TRANSACTION else None
         )
+        self._holds = (  # of transactions; others' exchanges show them
+            ByCluster(partial(RuleSet, limits, (BlockedReaders,)), limits)
+            if subject.kind == TRANSACTION
+            else None
+        )
         self._records: Records | None = None
         if subject.kind == RECORD:
             place = (subject.name,), (str(subject.partition),)
@@ -228,7 +234,7 @@ class Story:
         facts = Facts(exchange, self._counts.sessions, self._is_partition)
         self._counts.count(facts)
         self._troubles.feed(facts)
-        for part in (self._groups, self._transactions):
+        for part in (self._groups, self._transactions, self._holds):
             if part is not None:
                 part.feed(facts)
         if not is_shown:
@@ -250,6 +256,13 @@ class Story:
         else:
             self._end_folds()
             self._keep(entry)
+
+    def skip(self, exchange: Exchange) -> None:
+        """Add an exchange that the filter of the subject does not select: consumers wait for a transaction
+        without naming it.
+        """
+        if self._holds is not None and exchange.api == "Fetch":
+            self._holds.feed(Facts(exchange, self._counts.sessions))
 
     def close(self) -> list[Entry | Note]:
         """The entries and the notes between them, in order of time."""
@@ -317,7 +330,12 @@ class Story:
                 if row.client.ip in self._hosts:
                     self._counts.connect(row)
         self._counts.settle()
-        findings, load, troubles = self._counts.findings.rows(), self._counts.load, self._troubles
+        holds = [
+            part
+            for part in (() if self._holds is None else self._holds.rows())
+            if any(map(self._is_name, part.scope.get("transactional ID", ())))
+        ]
+        findings, load, troubles = self._counts.findings.rows(holds), self._counts.load, self._troubles
         verdict = health(findings, load)
         histories = self._histories()
         groups = [_group_text(history) for history in histories[:_GROUPS]]

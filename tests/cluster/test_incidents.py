@@ -63,16 +63,16 @@ FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
         "queueing": [("client carts-prod", "273 of 729 Produce requests on 3 connections waited")],
     },
     "txn-timeout": {
+        "readers-blocked": [
+            (
+                "partition refunds-1, client refund-1, transactional ID refund-1",
+                "a transaction was open until it timed out (transaction.timeout.ms is 4,000)",
+            )
+        ],
         "transaction-failed": [
             (
                 "client refund-1, transactional ID refund-1",
                 "EndTxn refused with INVALID_TXN_STATE, once; its transaction.timeout.ms is 4,000",
-            )
-        ],
-        "readers-blocked": [
-            (
-                "partition refunds-1",
-                "a transaction of refund-1 (client refund-1, timed out: transaction.timeout.ms is 4,000)",
             )
         ],
     },
@@ -120,6 +120,11 @@ def test_the_capture_is_good_and_the_traffic_is_not(incident: str) -> None:
 def test_leaders_that_did_not_move() -> None:
     assert truth("topic-recreated")["leader_changes"] == 0
     assert "leaders-moving" not in {row["rule"] for row in document_of("topic-recreated")["findings"]}
+
+
+def test_a_slow_transfer_lasts_until_its_last_byte() -> None:
+    row = document_of("tiny-window")["findings"][0]
+    assert (row["first"][:19], row["last"][:19]) == ("2026-11-27T17:06:32", "2026-11-27T17:07:02")
 
 
 def test_each_rebalance_of_the_group_and_no_storm() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.facts import Facts
-from kdissect.stats.intervals import SHORTEST_NS, Intervals
+from kdissect.stats.intervals import SHORTEST_NS, Intervals, Shares
 from kdissect.stats.rows import BOUNDS_US
 from tests.exchange_factory import START_NS, exchange
 from tests.record_batches import Item, batch
+
+if TYPE_CHECKING:
+    import pytest
 
 SECOND = 10**9
 
@@ -133,6 +136,15 @@ def test_the_busiest_have_a_number_for_each_interval_and_all_others_one_in_sum()
     assert len(rows) == 10
     assert len(result.rows()) == 9
     assert intervals(frozenset(), heartbeat(0)).busiest({}) is None
+
+
+def test_only_the_busiest_are_added_up_for_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = named([f"client {number}" for number in range(100)])
+    added: list[int] = []
+    of = Shares.of
+    monkeypatch.setattr(Shares, "of", lambda self, places: added.append(len(places)) or of(self, places))
+    rows = result.busiest({}) or []
+    assert len(added) == 100 * (len(rows) + 1) + 2, "a row of each, and a number of each name"
 
 
 def test_a_table_that_is_full_counts_further_names_together() -> None:

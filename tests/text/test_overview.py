@@ -130,7 +130,7 @@ def test_what_cannot_be_read() -> None:
 
 
 def finding(number: int) -> FindingRow:
-    return make_finding(f"rule-{number}", "error", "it failed " * 20)
+    return make_finding(f"rule-{number}", "error", "it failed " * 40)
 
 
 def error(number: int) -> ErrorRow:
@@ -149,8 +149,8 @@ def test_what_does_not_fit_is_counted() -> None:
         "findings    error 00:00:00 rule-0",
         "            error 00:00:00 rule-1",
     ]
-    assert len(lines) == 1 + 2 * 3 + 2, "an item takes three lines, and its rest is cut"
-    assert lines[3].endswith("…")
+    assert len(lines) == 1 + 2 * 5 + 2, "a finding takes five lines, and its rest is cut"
+    assert lines[5].endswith("…")
     summary.findings = [finding(number) for number in range(30)]
     summary.errors = [error(number) for number in range(30)]
     lines = overview(summary, 80).notes
@@ -161,6 +161,14 @@ def test_what_does_not_fit_is_counted() -> None:
     assert any(line.startswith("            25 more: rule-5, rule-6, rule-7, ") for line in lines)
     assert "            28 more" in lines
     assert overview(summary, None).notes[1].endswith("it failed "), "in a pipe nothing is cut"
+
+
+def test_with_little_room_the_others_are_counted_too_and_the_verdict_is_whole() -> None:
+    lines = first_screen(["summary", "samples/kafka-0.10.2.pcap.gz"])
+    text = " ".join(line[12:].strip() for line in lines)
+    assert "degraded: 327 requests, 9 unanswered, 2 pending, 3 incomplete, 4 with errors, 4 warnings" in text
+    ends = {line.split()[0]: line[-9:] for line in lines if line.endswith(" more)")}
+    assert ends == {"errors": "(+3 more)", "unanswered": "(+8 more)"}
 
 
 def test_what_a_finding_explains_stands_below_it() -> None:

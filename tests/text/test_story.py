@@ -23,6 +23,7 @@ from kdissect.text.sequence_diagram import arrows_of, mermaid, text_diagram
 from kdissect.text.sequence_drawing import html, svg
 from kdissect.text.story import Entry, Note, Participant, Story
 from kdissect.text.style import Times
+from tests.cli.commands import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,6 +92,16 @@ def test_transactions_end_as_their_producers_saw_them() -> None:
     assert len([each for each in entries(shared) if each.name == "WriteTxnMarkers"]) == 3
     alone = [text for text in notes(story("txn:pay-alone", "kafka-4-fenced")) if " after " in text]
     assert [text.split()[3] for text in alone] == outcomes["alone"]
+
+
+def test_consumers_that_wait_belong_to_the_story_of_a_transaction(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "samples/troubles/open-transaction.pcap.gz"
+    verdict, *rows = map(json.loads, run(capsys, "story", "--json", "txn:payments-1", path).out.splitlines())
+    assert verdict["why"].startswith(
+        "readers-blocked: partition orders-0, client forgetful, transactional ID "
+    )
+    assert verdict["why"].endswith("; explains fenced-producers")
+    assert "Fetch" not in {row.get("api") for row in rows}, "they do not name it"
 
 
 def test_the_outcome_of_a_transaction_is_shown_where_it_ended() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 PATH, CLIENT, BROKER, GROUP, TOPIC, NODE, TIME = "path", "client", "broker", "group", "topic", "node", "time"
-AS_LONG, HOST = "as long", "host"
+AS_LONG, HOST, TRANSACTION = "as long", "host", "transactional ID"
 TIES: Mapping[str, str] = {
     PATH: "client address and broker, at the same time",
     AS_LONG: "client address and broker, at the same time, and the cause took about as long",
@@ -36,6 +36,7 @@ TIES: Mapping[str, str] = {
     BROKER: "broker; they begin in the time of the cause",
     GROUP: "group, at the same time",
     TOPIC: "topic, at the same time",
+    TRANSACTION: "transactional ID; before its next transaction",
     NODE: "broker that led before; they begin in the time of the cause",
     TIME: "cluster; they begin in the time of the cause",
 }
@@ -108,6 +109,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     "topic-recreated": dict.fromkeys(("leaders-moving", "not-leader-storm", "offset-out-of-range"), TOPIC),
     "leaders-moving": {"not-leader-storm": TOPIC},
     "replica-out-of-sync": {"not-enough-replicas": TOPIC},
+    "readers-blocked": dict.fromkeys(("fenced-producers", "transaction-failed"), TRANSACTION),
     "poll-timeout": {"rebalance-storm": GROUP, "falling-behind": CLIENT},
 }
 """Fundamental causes first: if several explain a finding, the first one does."""

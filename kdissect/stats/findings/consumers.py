@@ -10,7 +10,8 @@ from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
 from kdissect.limits import SECOND_NS
-from kdissect.phrases import client_label, duration, listed, many, most_frequent, quoted, times
+from kdissect.net.duplex import NEVER_NS
+from kdissect.phrases import client_label, duration, many, most_frequent, quoted, times
 from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
@@ -302,12 +303,18 @@ _HELD_UP_NS = 5 * SECOND_NS
 
 
 class Hold(NamedTuple):
-    """How long an offset stood still, since when, and how far below the high watermark it was at last."""
+    """How long an offset stood still, since when, and how far below the high watermark it was at last.
+
+    Attributes:
+        is_timed_out: whether the transaction timed out; ``timeout_ms``: its limit, 0: not captured.
+    """
 
     held_ns: int
     since_ns: int
     offset: int
     behind: int
+    is_timed_out: bool = False
+    timeout_ms: int = 0
 
 
 @summed
@@ -337,10 +344,18 @@ class Stability(Summed):
 
 @summed
 class Holds(Evidence):
-    """Connections of readers that were held up, the longest hold, and the open transactions."""
+    """Connections of readers that were held up, and the longest hold."""
 
     longest: Hold = largest(Hold(0, 0, 0, 0))
-    holders: Distinct = merged(Distinct)
+
+
+class _Holder(NamedTuple):
+    """An open transaction; ``until_ns``: when the next one of that ID began."""
+
+    name: str
+    producer: Producer
+    transaction: Transaction
+    until_ns: int
 
 
 @summed
@@ -351,14 +366,14 @@ class BlockedReaders(Rule):
 
     name = "readers-blocked"
     severity = WARNING
-    of = ("topic", "partition")
+    of = ("topic", "partition", "client", "transactional ID")
     records = "longest.behind"
     lost = "longest.held_ns"
     title = "An open transaction holds up read_committed consumers."
     when = (
         f"The last stable offset of a partition stood still for {_HELD_UP_NS // SECOND_NS} s or more below "
-        "the high watermark, as responses to read_committed consumers show. Of long captures, only samples "
-        "are compared."
+        "the high watermark, as responses to read_committed consumers show: an error if the transaction "
+        "timed out. Of long captures, only samples are compared."
     )
     advice = (
         "See what the producer does while its transaction is open (if it is not captured: kafka-transactions "
@@ -420,23 +435,36 @@ class BlockedReaders(Rule):
                 evidence.take(hold.since_ns, connection)
             evidence.last_ns = hold.since_ns + hold.held_ns
             evidence.longest = hold
-            if (holder := _holder(known, key, hold)) is not None:
-                evidence.holders.add(holder)
-            yield self.part(key, evidence)
+            holder = _holder(known, key, hold)
+            if holder is None:
+                yield self.part((*key, None, None), evidence)
+                continue
+            if holder.transaction.outcome == TIMED_OUT:
+                evidence.longest = hold._replace(
+                    is_timed_out=True, timeout_ms=holder.transaction.timeout_ms or 0
+                )
+            clients = holder.producer.clients.first(_CLIENTS)
+            part = self.part((*key, clients[0], holder.name), evidence, until_ns=holder.until_ns)
+            part.scope = {**part.scope, "client": clients}
+            yield part
+
+    def _level(self, each: Holds) -> str:
+        return ERROR if each.longest.is_timed_out else WARNING
 
     def _message(self, _: Scope, each: Holds) -> str:
         hold = each.longest
-        whose = f" of {listed(each.holders.first(_CLIENTS))}" if len(each.holders) else ""
+        limit = f" (transaction.timeout.ms is {hold.timeout_ms:,})" if hold.timeout_ms else ""
+        until = f" until it timed out{limit}" if hold.is_timed_out else ""
         return (
-            f"a transaction{whose} was open: the last stable offset stood at {hold.offset:,} for "
+            f"a transaction was open{until}: the last stable offset stood at {hold.offset:,} for "
             f"{duration(hold.held_ns)}, {many(hold.behind, 'offset')} below the high watermark"
         )
 
 
 def _holder(
     known: Iterable[tuple[str, Producer, Transaction]], partition: tuple[str, int], hold: Hold
-) -> str | None:
-    """The transaction that was open all the time, in words: the first, if there are several."""
+) -> _Holder | None:
+    """The transaction that was open all the time: the first, if there are several."""
     end_ns = hold.since_ns + hold.held_ns - SECOND_NS
     open_then = [
         (each.start_ns, name, producer, each)
@@ -448,10 +476,8 @@ def _holder(
     if not open_then:
         return None
     _, name, producer, first = min(open_then, key=itemgetter(0, 1))
-    clients = listed([client_label(client) for client in producer.clients.first(_CLIENTS)])
-    limit = f": transaction.timeout.ms is {first.timeout_ms:,}" if first.timeout_ms else ""
-    end = f", timed out{limit}" if first.outcome == TIMED_OUT else ""
-    return f"{name} (client {clients}{end})"
+    later = (each.start_ns for other, _, each in known if other == name and each.start_ns > first.start_ns)
+    return _Holder(name, producer, first, min(later, default=NEVER_NS))
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from kdissect.stats.findings.rule import Evidence, Rule
 from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
 
 if TYPE_CHECKING:
-    from kdissect.model import ConnectionInfo, Exchange
+    from kdissect.model import ConnectionInfo, Exchange, Frame
     from kdissect.net.analysis import TcpAnalysis
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.findings.rule import Scope
@@ -278,13 +278,17 @@ _SLOW_US = 10_000_000
 _FAST = 1_000_000  # bytes per second
 _FAR_NS = 5 * MILLISECOND_NS
 _UNSCALED = 65_535  # bytes: the largest window without scaling (RFC 7323, 2.2)
-_LOST_SHARE = 0.01
+_LOST_SHARE, _STALLED_SHARE = 0.01, 0.1
 
 
 @summed
 class Transfers(Evidence):
     """Exchanges, and how long their bytes took on the wire; of their connections the shortest round trip,
     segments, those that were lost, and how long an end did not read.
+
+    Attributes:
+        bytes: of all exchanges, also those that one packet has and that took no time: the counts of the core
+            do not tell them apart. So the real rate is at most ``per_second``.
     """
 
     transfer_us: int = total()
@@ -321,7 +325,7 @@ class SlowTransfer(Rule):
         f"from their first byte to their last, at less than {_FAST // 1_000_000} MB/s; the round trip is "
         f"{_FAR_NS // MILLISECOND_NS} ms or more, and no more than {_UNSCALED:,} bytes, which is the largest "
         f"window without scaling, were under way in it. Not found if {_LOST_SHARE:.0%} of the segments were "
-        "lost, or an end stopped reading."
+        f"lost, or an end did not read for {_STALLED_SHARE:.0%} of that time."
     )
     advice = (
         "Raise receive.buffer.bytes and send.buffer.bytes of the client and socket.receive.buffer.bytes and "
@@ -341,8 +345,12 @@ class SlowTransfer(Rule):
         if tally.form == SUM:
             kept.add(tally)
             kept.bytes += tally.request_bytes + tally.response_bytes
+        elif tally.exchange is None:
+            kept.transfer_us += tally.transfer_us
         else:
-            kept.transfer_us += tally.transfer_us if tally.exchange is None else _transfer_us(tally.exchange)
+            kept.transfer_us += _transfer_us(tally.exchange)
+            if (frame := _unfinished(tally.exchange)) is not None:
+                kept.last_ns = max(kept.last_ns, frame.end_ns)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note round trip and losses."""
@@ -364,7 +372,7 @@ class SlowTransfer(Rule):
             and each.per_second < _FAST
             and each.under_way <= _UNSCALED
             and each.lost <= _LOST_SHARE * each.segments
-            and not each.stalled_ns
+            and each.stalled_ns <= _STALLED_SHARE * 1000 * each.transfer_us
         )
 
     def _message(self, _: Scope, each: Transfers) -> str:
@@ -376,9 +384,13 @@ class SlowTransfer(Rule):
         )
 
 
+def _unfinished(exchange: Exchange) -> Frame | None:
+    """The message of which not all came."""
+    return None if exchange.announced is None else exchange.response_frame or exchange.first_frame
+
+
 def _transfer_us(exchange: Exchange) -> int:
-    if exchange.announced is not None:
-        frame = exchange.response_frame or exchange.first_frame
+    if (frame := _unfinished(exchange)) is not None:
         return max(0, frame.end_ns - frame.start_ns) // 1000
     return 0 if exchange.total_us is None else exchange.total_us - max(0, exchange.latency_us or 0)
 

@@ -15,7 +15,7 @@ from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
-from kdissect.stats.transactions import FENCED
+from kdissect.stats.transactions import FENCED, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,28 +242,66 @@ def _hash(record: Record) -> bytes:
 
 
 @summed
+class Fences(Evidence):
+    """Responses with a fencing error, those to a producer whose transaction had timed out, and the
+    transaction.timeout.ms of these.
+    """
+
+    timed_out: int = total()
+    timeout_ms: int = largest()
+
+
+@summed
 class FencedProducers(Rule):
-    """A fenced producer cannot continue; its transaction is aborted."""
+    """A fenced producer cannot continue; its transaction is aborted. Old versions of the protocol tell a
+    producer whose transaction has timed out the same.
+    """
 
     name = "fenced-producers"
-    needs_flaws = True
     severity = ERROR
     of = ("client", "transactional ID")
     failed = "count"
     title = "A producer is fenced."
     when = "Any occurrence: a fenced producer cannot continue."
     advice = (
-        "Make sure that no two processes share a transactional.id, and that transactions end before their "
-        "timeout; --transactions shows who fenced whom."
+        "If its transaction had timed out, end transactions earlier, or raise transaction.timeout.ms (at "
+        "most transaction.max.timeout.ms of the broker). If not, make sure that no two processes share a "
+        "transactional.id; --transactions shows who fenced whom."
     )
+    apis = Transactions.apis
+    counts = Fences
+
+    transactions: Transactions = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.transactions = Transactions(limits)
 
     def feed(self, facts: Facts) -> None:
-        """Count such responses."""
+        """Count such responses; add what transactions consist of."""
+        name = content.transactional_id(facts.exchange)
         if facts.errors and not FENCED.isdisjoint(facts.errors):
-            self.kept[facts.client, content.transactional_id(facts.exchange)].add(facts)
+            self.kept[facts.client, name].add(facts)
+        if facts.api != "Produce" or name:
+            self.transactions.feed(facts)
 
-    def _message(self, _: Scope, each: Evidence) -> str:
-        return f"{many(each.count, 'response')} with a fencing error"
+    def findings(self) -> Iterator[RulePart]:
+        """Producers, and whether it was their own timeout."""
+        timeouts = dict(self.transactions.timed_out())
+        for key, each in self.kept.items():
+            evidence = combined([each])
+            if key in timeouts:
+                evidence.timed_out, evidence.timeout_ms = each.count, timeouts[key]
+            yield self.part(key, evidence)
+
+    def _message(self, _: Scope, each: Fences) -> str:
+        message = f"{many(each.count, 'response')} with a fencing error"
+        if not each.timed_out:
+            return message
+        some = "" if each.timed_out == each.count else f" in {each.timed_out:,} of them"
+        return (
+            f"{message}: its transaction had timed out{some} (transaction.timeout.ms is {each.timeout_ms:,})"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------

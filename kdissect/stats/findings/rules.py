@@ -211,9 +211,9 @@ class Findings(Summed):
         """See ``RuleSet``."""
         self.of_connections.resolved(response)
 
-    def rows(self) -> list[FindingRow]:
-        """The worst first, each followed by those that it explains."""
-        of_clusters: list[RulePart] = self.of_clusters.rows()
+    def rows(self, more: Iterable[RulePart] = ()) -> list[FindingRow]:
+        """The worst first, each followed by those that it explains. ``more``: what others have found."""
+        of_clusters: list[RulePart] = [*self.of_clusters.rows(), *more]
         of_connections = self.of_connections.rows()
         if len({part.cluster_id for part in of_clusters}) > 1:
             for part in of_connections:

@@ -55,7 +55,9 @@ class FarTimestamps(Rule):
         latest_ms = now_ms + _HOUR_MS
         for each in facts.touched:
             for batch in each.produced.batches() if each.produced is not None else ():
-                timestamp_ms = batch.get("max_timestamp", 0)
+                timestamp_ms = (
+                    batch["max_timestamp"] if "max_timestamp" in batch else batch.get("timestamp", 0)
+                )
                 if timestamp_ms > latest_ms or 0 < timestamp_ms < _YEAR_2000_MS:  # 0 and less: there is none
                     kept = self.kept[facts.client, each.topic]
                     kept.add(facts)

@@ -34,6 +34,7 @@ SCOPE = {
     "end": ["client"],
     "acks": ["1"],
     "partition": ["orders-0"],
+    "transactional ID": ["pay-1"],
 }
 ELSE = {kind: [f"other-{kind}"] for kind in SCOPE}
 

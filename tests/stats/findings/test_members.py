@@ -28,9 +28,9 @@ def test_recordings() -> None:
         "members have no topic in common: clicks (audit), orders (billing)"
     }
     assert messages_in("open-transaction")["readers-blocked"] == (
-        "partition orders-0: a transaction of payments-1 (client forgetful, timed out: "
-        "transaction.timeout.ms is 10,000) was open: the last stable offset stood at 0 for 9.60s, 7 offsets "
-        "below the high watermark"
+        "partition orders-0, client forgetful, transactional ID payments-1: a transaction was open until it "
+        "timed out (transaction.timeout.ms is 10,000): the last stable offset stood at 0 for 9.60s, "
+        "7 offsets below the high watermark"
     )
     assert messages_in("revocation-held") == {
         "revocation-held": "group readers, client slow: gave back 1 partition only after 12.00s"

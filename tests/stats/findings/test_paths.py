@@ -177,7 +177,7 @@ def test_a_broker_that_stops_ends_all_polls_at_once() -> None:
 
 
 def sent_slowly(
-    seconds: float = 0.5, *, round_trip_s: float = 0.04, pieces: int = 30, again: int = 0
+    seconds: float = 0.5, *, round_trip_s: float = 0.04, pieces: int = 30, again: int = 0, closed_s: int = 0
 ) -> Talk:
     """A request that a client far away sends a segment at a time, each after a while, then its response."""
     one = talk().put(0, SYN, acknowledgment=0).waits(round_trip_s).put(1, SYN | ACK).put(0, ACK)
@@ -189,6 +189,8 @@ def sent_slowly(
         for _ in range(again):
             one.waits(0.1).put(0, PSH | ACK, data[at : at + 1448], sequence=FIRST + at)
         one.waits(seconds).put(1, ACK)
+        if closed_s and not at:
+            one.put(1, ACK, window=0).waits(closed_s).put(1, ACK)
     return one.broker_sends(response(PRODUCE, 7, {"responses": []}, correlation_id=1)).finish()
 
 
@@ -198,6 +200,7 @@ def test_a_window_limits_how_fast_a_message_arrives() -> None:
     begin, end = "3.0 KB/s while messages were under way, for 10.", ", nothing lost"
     assert row.message.startswith(begin)
     assert row.message.endswith(end)
+    assert "slow-transfer" in rules(sent_slowly(closed_s=1)), "the window is closed for a small part of it"
 
 
 @pytest.mark.parametrize(
@@ -206,8 +209,9 @@ def test_a_window_limits_how_fast_a_message_arrives() -> None:
         (sent_slowly(0.1), "that is soon over"),
         (sent_slowly(round_trip_s=0.001), "so near, no window is as small"),
         (sent_slowly(again=1), "segments are lost"),
+        (sent_slowly(closed_s=4), "the broker does not read"),
     ],
-    ids=["short", "near", "lossy"],
+    ids=["short", "near", "lossy", "closed"],
 )
 def test_messages_that_are_slow_for_another_reason_or_soon_over(one: Talk, why: str) -> None:
     assert "slow-transfer" not in rules(one), why

@@ -128,6 +128,7 @@ BELOW = {
     "mtu-at-broker": {"network-loss < mtu-black-hole"},
     "mtu-response-at-client": {"network-loss < mtu-black-hole"},
     "mtu-response-at-broker": {"network-loss < mtu-black-hole"},
+    "open-transaction": {"fenced-producers < readers-blocked"},
     "idle-dropped": {"path-interrupted < idle-connection-dropped"},
     "forgotten": {"client-vanished < path-interrupted"},
     "idle-reset": {"broker-resets < idle-connection-dropped"},

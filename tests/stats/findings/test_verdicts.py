@@ -9,12 +9,14 @@ import pytest
 from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
 from kdissect.stats.findings.brokers import ClientUnserved, Queueing, SlowRequests
+from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.consumers import BlockedReaders
-from kdissect.stats.findings.producers import TransactionFailed
+from kdissect.stats.findings.producers import FencedProducers, TransactionFailed
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.tallies import Summing
+from tests import producers as p
 from tests.exchange_factory import connection
-from tests.findings import findings_of, metadata, produce
+from tests.findings import fed, findings_of, metadata, produce
 from tests.producers import facts_of
 
 if TYPE_CHECKING:
@@ -119,6 +121,23 @@ def test_an_open_transaction_that_readers_wait_for() -> None:
         "a transaction was open: the last stable offset stood at 30 for 8.00s, 18 offsets below the high "
         "watermark"
     )
+
+
+def test_the_transaction_that_readers_wait_for_explains_what_its_producer_gets() -> None:
+    facts = [p.init(0, timeout_ms=4000), p.add(0.5), p.produce(0.6, 0)]
+    facts += [stable(number, 30, 30 + 2 * number) for number in range(1, 10)]
+    late = [p.end(60, error=p.PRODUCER_FENCED)]
+    rules = [fed(rule(DEFAULT), [*facts, *late]) for rule in (BlockedReaders, FencedProducers)]
+    parts = [part for rule in rules for part in rule.findings()]
+    assert [(row.rule, row.severity, row.explained_by) for row in rows(parts, {"readers-blocked": 0})] == [
+        ("readers-blocked", "error", None), ("fenced-producers", "error", "readers-blocked"),
+    ]  # fmt: skip
+    assert parts[0].scope == {
+        "topic": ["orders"], "partition": ["orders-0"], "client": ["payments"], "transactional ID": ["pay"],
+    }  # fmt: skip
+    again = [p.init(20, 1), p.add(21, 1), p.produce(22, 0, 1, 1), p.end(23, 1)]
+    (part,) = fed(BlockedReaders(DEFAULT), [*facts, *again]).findings()
+    assert part.until_ns == again[1].exchange.time_ns, "what comes later has another cause"
 
 
 def test_readers_that_do_not_wait() -> None:
