@@ -26,13 +26,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Not on the fast path (docs/core.md): Python processes the same bytes, and finds out what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Odd {
-    pub why: Why,
-}
-
-/// Without a closer reason: something is not as the fast path expects it.
-#[allow(non_upper_case_globals)] // it stands where a unit struct would
-pub const Odd: Odd = Odd { why: Why::Unfit };
+pub struct Odd;
 
 /// Runs `work`. A panic in it counts as odd: a bug in the core costs speed, not the run.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Odd>) -> Result<T, Odd> {
