@@ -272,6 +272,7 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
                 "consumer-stuck",
                 "epoch-duplicates",
                 "transaction-failed",
+                "fenced-producers",
                 "offset-out-of-range",
                 "far-timestamps",
             )  # the core counts none of those
