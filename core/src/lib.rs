@@ -30,7 +30,7 @@ pub struct Odd;
 
 /// Runs `work`. A panic in it counts as odd: a bug in the core costs speed, not the run.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Odd>) -> Result<T, Odd> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Why::Bug.odd()))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Why::Bug.odd()))
 }
 
 #[cfg(test)]

@@ -371,7 +371,7 @@ impl Unread {
         if !self.seen[side] {
             let protocol = apis
                 .refused(payload, false, segment.ends)
-                .ok_or(Why::Unrecognized.odd())?;
+                .ok_or_else(|| Why::Unrecognized.odd())?;
             self.protocol = self.protocol.filter(|_| protocol == 0).or(Some(protocol));
             self.seen[side] = true;
         }
@@ -699,7 +699,10 @@ impl<X> Connection<X> {
         plan: &mut SegmentPlan,
         mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
-        let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Why::End.odd())?;
+        let elapsed = packet
+            .time_ns
+            .checked_sub(self.now_ns)
+            .ok_or_else(|| Why::End.odd())?;
         let window_ns = rules.limits.reorder_window_ns;
         let due_ns = packet.time_ns.saturating_add(window_ns);
         let (is_half_open, is_finished) = (self.is_half_open(), self.is_finished());
@@ -707,7 +710,7 @@ impl<X> Connection<X> {
         let can_abandon = self.can_abandon(packet.time_ns, side, segment);
         let has_fin = self.directions.iter().any(|each| each.fin_ns.is_some());
         let may_reset = self.waiting.is_empty() || (rules.is_queued && has_fin && can_abandon);
-        let opening = self.opening.as_mut().ok_or(Why::End.odd())?;
+        let opening = self.opening.as_mut().ok_or_else(|| Why::End.odd())?;
         if is_finished {
             let is_usual =
                 segment.flags & SYN == 0 && (-window_ns..=rules.limits.connection_idle_ns).contains(&elapsed);
@@ -782,7 +785,7 @@ impl<X> Connection<X> {
                     return Ok(Effect::Next);
                 }
                 self.abandon(packet.time_ns, &mut done);
-                self.opening.as_mut().ok_or(Why::End.odd())?.due_ns = Some(due_ns);
+                self.opening.as_mut().ok_or_else(|| Why::End.odd())?.due_ns = Some(due_ns);
                 Ok(Effect::Finished)
             }
             _ => Err(Why::End.odd()),
@@ -898,7 +901,7 @@ impl<X> Connection<X> {
         let protocol = rules
             .apis
             .refused(segment.payload, side == CLIENT, segment.ends)
-            .ok_or(Why::Unrecognized.odd())?;
+            .ok_or_else(|| Why::Unrecognized.odd())?;
         if protocol == 0 {
             return Err(Why::Unrecognized.odd());
         }
@@ -1021,7 +1024,10 @@ impl<X> Connection<X> {
     ) -> Result<Option<(Header, bool)>, Odd> {
         if side != CLIENT {
             let bytes = data.first_chunk::<CORRELATION_ID_BYTES>().ok_or(Odd)?;
-            let request = self.waiting.get(plan.frames.len()).ok_or(Why::Response.odd())?;
+            let request = self
+                .waiting
+                .get(plan.frames.len())
+                .ok_or_else(|| Why::Response.odd())?;
             let answers = request.correlation_id == i32::from_be_bytes(*bytes);
             return if answers && !request.names_vendor(data) {
                 Ok(None)
@@ -1184,7 +1190,7 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
     let api_key = i16::from_be_bytes([fixed[0], fixed[1]]);
     let api_version = i16::from_be_bytes([fixed[2], fixed[3]]);
     let correlation_id = i32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-    let usual = apis.usual(api_key, api_version).ok_or(Why::Api.odd())?;
+    let usual = apis.usual(api_key, api_version).ok_or_else(|| Why::Api.odd())?;
     let mut end = fixed.len();
     let client_id = match i16::from_be_bytes([fixed[8], fixed[9]]) {
         -1 => None,

@@ -191,7 +191,7 @@ impl Sessions {
         for id in needed.into_iter().flatten() {
             if !self.by_id.contains_key(&id) {
                 let session = match self.lent.get_mut(&id) {
-                    Some(lent) => lent.take().ok_or(Why::Session.odd())?,
+                    Some(lent) => lent.take().ok_or_else(|| Why::Session.odd())?,
                     None => Session::default(),
                 };
                 self.set(id, session);

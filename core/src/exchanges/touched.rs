@@ -248,7 +248,7 @@ impl RecordBatches {
             all.last_offset = Some(
                 last_offset
                     .filter(|offset| *offset != i64::MIN)
-                    .ok_or(Why::Records.odd())?,
+                    .ok_or_else(|| Why::Records.odd())?,
             );
             all.max_timestamp_ms = match all.number {
                 1 => batch.max_timestamp,

@@ -223,7 +223,7 @@ impl Read {
             let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
             position.next_offset = Some(
                 last.and_then(|last| last.checked_add(1))
-                    .ok_or(Why::Records.odd())?,
+                    .ok_or_else(|| Why::Records.odd())?,
             );
             newest_ms = newest_ms.max(Some(batch.max_timestamp));
         }

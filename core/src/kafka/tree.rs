@@ -441,7 +441,7 @@ pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
     let text = std::str::from_utf8(id).map_err(|_| Odd)?;
     match *id == NO_ID {
         true => Ok(text.to_owned()),
-        false => names.name(text).ok_or(Why::Nameless.odd()),
+        false => names.name(text).ok_or_else(|| Why::Nameless.odd()),
     }
 }
 

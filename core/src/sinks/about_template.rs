@@ -488,7 +488,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             Some(Value::Uuid(id)) => {
                 let id = std::str::from_utf8(id).map_err(|_| Odd)?;
                 let name = self.topics.name(id).filter(|name| !name.is_empty());
-                let name = name.ok_or(Why::Nameless.odd())?;
+                let name = name.ok_or_else(|| Why::Nameless.odd())?;
                 if name == id {
                     out.push_str("<id ");
                     out.push_str(id);

@@ -162,7 +162,7 @@ impl<T> KnownApis<T> {
     pub fn get(&mut self, common: &CommonPlan<T>, header: &Header) -> Result<&Api<T>, Odd> {
         let known = self.0.entry((header.api_key, header.api_version));
         let api = known.or_insert_with_key(|(api_key, api_version)| (common.api)(*api_key, *api_version));
-        api.as_ref().ok_or(Why::Layout.odd())
+        api.as_ref().ok_or_else(|| Why::Layout.odd())
     }
 }
 

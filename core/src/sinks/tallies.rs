@@ -570,7 +570,7 @@ fn member(
     };
     let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
     Ok(Some((
-        text(fields.group_id)?.ok_or(Why::Group.odd())?,
+        text(fields.group_id)?.ok_or_else(|| Why::Group.odd())?,
         text(fields.member_id)?,
         text(fields.group_instance_id)?,
         generation,
