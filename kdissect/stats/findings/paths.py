@@ -1,4 +1,4 @@
-"""Connections and their TCP analysis -> causes on the path: it carries no large packets, forgets silent
+"""Connections and their TCP analysis -> causes on the path: it carries no large packets, forgets
 connections, ends long polls, or lets too few bytes under way.
 
 None of these shows itself as an error: clients report timeouts and disconnects, and brokers nothing at all.
@@ -134,17 +134,33 @@ def _stuck_size(tcp: TcpAnalysis, side: int, row: ConnectionLogRow) -> tuple[int
 
 
 @summed
-class Silences(Evidence):
+class Deaths(Evidence):
+    """Connections that stopped working, and their requests; when any between the same ends last opened."""
+
+    requests: int = total()
+    opened_ns: int = latest(0)
+
+    @property
+    def has_successor(self) -> bool:
+        """Whether one opened after the first of them stopped working."""
+        return self.count > 0 and self.opened_ns > self.first_ns
+
+    def opens(self, row: ConnectionLogRow, tcp: TcpAnalysis) -> None:
+        """Note when a connection opened."""
+        if tcp.opening == OPENED:
+            self.opened_ns = max(self.opened_ns, row.first_ns or 0)
+
+
+@summed
+class Silences(Deaths):
     """Connections that did not survive a silence, the shortest of these and the longest that was survived;
-    those that were reset; keep-alive probes; when a connection last opened.
+    those that were reset; keep-alive probes.
     """
 
     shortest_ns: int = earliest(NEVER_NS)
     survived_ns: int = largest()
     reset: int = total()
-    requests: int = total()
     keepalives: int = total()
-    opened_ns: int = latest(0)
 
 
 @summed
@@ -179,8 +195,7 @@ class IdleDropped(Rule):
         kept = self.kept[tcp_key(row)]
         kept.keepalives += tcp.keepalives
         kept.survived_ns = max(kept.survived_ns, tcp.survived_ns)
-        if tcp.opening == OPENED:
-            kept.opened_ns = max(kept.opened_ns, row.first_ns or 0)
+        kept.opens(row, tcp)
         fatal = tcp.fatal_silence
         if fatal is None or fatal.length_ns < _FATAL_NS or not all(row.seen):
             return
@@ -193,8 +208,7 @@ class IdleDropped(Rule):
             kept.requests += row.outstanding
 
     def _reports(self, each: Silences) -> bool:
-        is_limit = each.survived_ns < each.shortest_ns
-        return each.count > 0 and is_limit and each.opened_ns > each.first_ns
+        return each.has_successor and each.survived_ns < each.shortest_ns
 
     def _message(self, _: Scope, each: Silences) -> str:
         how = "reset" if each.reset == each.count else "dead"
@@ -206,6 +220,66 @@ class IdleDropped(Rule):
         return (
             f"{many(each.count, 'connection')} {how} after {span(each.shortest_ns)}{at_least} of silence "
             f"({survived}{keepalives}), new ones work"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Requests that the broker never acknowledges, while new connections work -> an interrupted path.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class Interruptions(Deaths):
+    """Such connections, and their bytes."""
+
+    bytes: int = total()
+
+
+@summed
+class PathInterrupted(Rule):
+    """Neither end knows that its connection is dead: the client waits for its timeout, and what it wrote may
+    be lost or, after a retry, stored twice.
+    """
+
+    name = "path-interrupted"
+    severity = WARNING
+    of = TCP_ENDS
+    cut = "count"
+    failed = "requests"
+    title = "A broker no longer acknowledges the requests of a connection, and new connections work."
+    when = (
+        f"A client retransmitted {_COPIES} times or more without an acknowledgment, the broker did not end "
+        "the connection, and the client later opened another one. After a long silence, it is "
+        "idle-connection-dropped, with large segments only, mtu-black-hole."
+    )
+    advice = (
+        "Look for what lost the state of the connection at that time: NAT, a firewall, a load balancer, a "
+        "route that changed, or a broker's host that was paused. If the requests are Produce with acks=0, "
+        "their records are lost."
+    )
+    counts = Interruptions
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if its requests are not acknowledged, and when it opened."""
+        tcp = row.tcp
+        if tcp is None or not is_kafka(row):
+            return
+        kept = self.kept[tcp_key(row)]
+        kept.opens(row, tcp)
+        unread = tcp.unacknowledged(row.client_side)
+        is_ended = row.end is not None and row.ended_by != CLIENT
+        if unread and tcp.retransmitted(row.client_side) >= _COPIES and not is_ended and all(row.seen):
+            kept.note(row, row.last_ns)
+            kept.bytes += unread
+            kept.requests += row.outstanding
+
+    def _reports(self, each: Interruptions) -> bool:
+        return each.has_successor
+
+    def _message(self, _: Scope, each: Interruptions) -> str:
+        return (
+            f"{each.bytes:,} bytes of {many(each.requests, 'request')} on "
+            f"{many(each.count, 'connection')} never acknowledged, despite retransmissions; new ones work"
         )
 
 

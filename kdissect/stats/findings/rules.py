@@ -66,11 +66,16 @@ from kdissect.stats.findings.errors import (
     ProduceRefused,
     StorageError,
 )
-from kdissect.stats.findings.interrupted import PathInterrupted
 from kdissect.stats.findings.logins import SessionExpired
 from kdissect.stats.findings.members import MixedGroup, RevocationHeld
 from kdissect.stats.findings.outages import BrokerUnreachable
-from kdissect.stats.findings.paths import IdleDropped, LongPollsCut, MtuBlackHole, SlowTransfer
+from kdissect.stats.findings.paths import (
+    IdleDropped,
+    LongPollsCut,
+    MtuBlackHole,
+    PathInterrupted,
+    SlowTransfer,
+)
 from kdissect.stats.findings.producers import (
     Acks,
     EpochDuplicates,
