@@ -1,4 +1,4 @@
-"""``python -m kdissect`` is ``kdissect``.
+"""``kdissect`` and ``python -m kdissect``: ``kdissect.cli.main``, and Ctrl-C while it is imported.
 
 ``-m`` puts the current directory first on the module path. It is removed before anything is imported from
 there, unless kdissect itself is there. ``typing`` is imported earlier: with ``python -P`` that is safe, too.
@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import sys
 
-if not sys.flags.safe_path and __file__.rpartition("/kdissect/")[0] != sys.path[0]:
+if __name__ == "__main__" and not sys.flags.safe_path and __file__.rpartition("/kdissect/")[0] != sys.path[0]:
     del sys.path[0]
 
-from kdissect.cli.main import main
+
+def main() -> int:
+    """Run the command line. Ctrl-C during the imports ends the process without a traceback of theirs."""
+    import signal
+
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not below nohup, for example
+    if interrupts:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from kdissect.cli.main import main as run
+
+    if interrupts:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

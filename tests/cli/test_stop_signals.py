@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdissect.cli.live_run import StopSignals
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class LiveSources:
@@ -68,3 +74,13 @@ def test_a_source_that_is_read_defers_the_second_signal_but_not_the_third() -> N
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_during_its_imports_it_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, "-c", "from kdissect.__main__ import main; main()"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
