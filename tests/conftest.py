@@ -8,10 +8,12 @@
   kdissect is installed without its native core; not in CI.
 * Nothing reads the configuration file of the user, nor do child processes.
 * With ``-n`` several processes run the units of tests/workers.py.
+* The garbage collector passes over what collection made, also in processes that are forked from this one.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from itertools import chain
@@ -48,13 +50,31 @@ settings.register_profile(
 settings.load_profile(os.environ.get("KDISSECT_HYPOTHESIS", "quick"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: the garbage collector need not look at these millions of objects,
+    or copy them in a process that is forked from this one.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Not even imported, because altair and selenium take seconds."""
+    return True if collection_path.name == "browser" and not config.option.markexpr else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.markexpr:
         return
-    others = {item for item in items if any(map(item.get_closest_marker, ("deep", "browser")))}
-    if others:
-        config.hook.pytest_deselected(items=[*others])
-        items[:] = [item for item in items if item not in others]
+    deep = {item for item in items if item.get_closest_marker("deep")}
+    if deep:
+        config.hook.pytest_deselected(items=[*deep])
+        items[:] = [item for item in items if item not in deep]
 
 
 @pytest.hookimpl(wrapper=True)

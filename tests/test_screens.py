@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from samples.golden import captures, name_of
-from tests.cli.commands import run
+from tests.cli.commands import Run, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 CAPTURES = [*captures(), *sorted(Path("tests/cluster").glob("*.pcap.zst"))]
-PARTS = ("--findings", "--groups", "--lag", "--transactions")
+PARTS = "--findings --groups --lag --transactions"
 
 
 def figure(text: str, what: str) -> int:
@@ -38,8 +38,27 @@ def client_of(row: dict[str, Any]) -> str:
     return str(row["client_id"] or row["client_ip"])
 
 
-def rows_of(capsys: pytest.CaptureFixture[str], *command: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(capsys, *map(str, command)).out.splitlines()]
+@pytest.fixture(scope="module", params=CAPTURES, ids=name_of)
+def kept(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Run]]:
+    """A capture, and what commands have shown of it: all tests of a capture follow one another."""
+    return request.param, {}
+
+
+@pytest.fixture
+def shown(kept: tuple[Path, dict[str, Run]], capsys: pytest.CaptureFixture[str]) -> Callable[[str], Run]:
+    """What a command shows of the capture."""
+    capture, runs = kept
+
+    def show(command: str) -> Run:
+        if command not in runs:
+            runs[command] = run(capsys, *command.split(), str(capture))
+        return runs[command]
+
+    return show
+
+
+def rows_of(shown: Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in shown.lines]
 
 
 def items(page: Iterable[str], label: str) -> list[str]:
@@ -54,10 +73,9 @@ def items(page: Iterable[str], label: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
-def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(capsys, "read", "--json", capture)
-    summary = json.loads(run(capsys, "summary", "--json", str(capture)).out)
+def test_all_screens_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
+    rows = rows_of(shown("read --json"))
+    summary = json.loads(shown("summary --json").out)
     failed = [row for row in rows if serious(row)]
     outcomes = Counter(row["outcome"] for row in rows)
     assert summary["capture"]["exchanges"] == len(rows)
@@ -71,9 +89,9 @@ def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.Capture
         totals = sum(each["total_us"]["count"] for each in counted)
         assert totals == sum(row["total_us"] is not None for row in rows)
 
-    screen = run(capsys, "summary", str(capture)).lines
+    screen = shown("summary").lines
     (verdict,) = items(screen, "traffic")[:1] or [""]
-    checked = json.loads(run(capsys, "check", "--json", str(capture)).out)
+    checked = json.loads(shown("check --json").out)
     if rows and figure(verdict, "requests?"):
         assert figure(verdict, "requests?") == len(rows) - sum(row["kind"] == "orphan" for row in rows)
         for name in ("unanswered", "abandoned", "pending"):
@@ -87,10 +105,9 @@ def test_all_screens_have_the_same_numbers(capture: Path, capsys: pytest.Capture
     }
 
 
-@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
-def test_errors_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(capsys, "read", "--json", capture)
-    summary = json.loads(run(capsys, "summary", "--json", str(capture)).out)
+def test_errors_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
+    rows = rows_of(shown("read --json"))
+    summary = json.loads(shown("summary --json").out)
     counts = Counter(
         (error, row["api"], client_of(row)) for row in rows if row["api"] for error in serious(row)
     )
@@ -103,21 +120,19 @@ def test_errors_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixtu
         assert max(listed[key]) <= count <= sum(listed[key])
 
     in_tables = {(each["count"] - each["expected"], each["error"], each["api"]) for each in summary["errors"]}
-    for line in items(run(capsys, "summary", str(capture)).lines, "errors"):
+    for line in items(shown("summary").lines, "errors"):
         if match := re.match(r"([\d,]+) ([A-Z_0-9]+): ([^,]+)", line):
             assert (number(match[1]), match[2], match[3]) in in_tables
         else:
             assert re.fullmatch(r"[\d,]+ more", line)
 
 
-@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
-def test_records_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
     exchanges = {
-        (row["connection"], row["number"]): row
-        for row in rows_of(capsys, "read", "--json", "--names", "whole", capture)
+        (row["connection"], row["number"]): row for row in rows_of(shown("read --json --names whole"))
     }
     counts: dict[str, Counter[str]] = {}
-    for record in rows_of(capsys, "records", "--json", capture):
+    for record in rows_of(shown("records --json")):
         exchange = exchanges[record["connection"], record["number"]]
         of_topic = counts.setdefault(record["topic"] or record["topic_id"], Counter())
         request = exchange["request"] or {}
@@ -128,7 +143,7 @@ def test_records_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixt
             of_topic["produced_records" if known else "unknown_records"] += 1
         elif (request.get("replica_state") or request).get("replica_id", -1) < 0:
             of_topic["fetched_records"] += 1
-    topics = json.loads(run(capsys, "summary", "--json", str(capture)).out)["topics"] or []
+    topics = json.loads(shown("summary --json").out)["topics"] or []
     assert {topic for topic, count in counts.items() if count} <= {each["topic"] for each in topics}
     for each in topics:
         counted = counts.get(each["topic"], Counter())
@@ -137,13 +152,10 @@ def test_records_have_the_same_numbers(capture: Path, capsys: pytest.CaptureFixt
                 assert (each["topic"], name, each[name]) == (each["topic"], name, counted[name])
 
 
-@pytest.mark.parametrize("capture", [pytest.param(path, id=name_of(path)) for path in CAPTURES])
-def test_groups_lag_and_findings_have_the_same_numbers(
-    capture: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = rows_of(capsys, "read", "--json", "--names", "whole", capture)
-    summary = json.loads(run(capsys, "summary", "--json", *PARTS, str(capture)).out)
-    screen = run(capsys, "summary", str(capture)).lines
+def test_groups_lag_and_findings_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
+    rows = rows_of(shown("read --json --names whole"))
+    summary = json.loads(shown(f"summary --json {PARTS}").out)
+    screen = shown("summary").lines
     lag: Counter[str] = Counter()
     for each in summary["lag"]:
         lag[each["name"]] += (each["lag"] or 0) if each["kind"] == "group" else 0
