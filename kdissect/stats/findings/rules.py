@@ -31,6 +31,7 @@ from kdissect.stats.findings.brokers import (
     TopicRecreated,
     UnsupportedVersions,
 )
+from kdissect.stats.findings.capture import CAPTURE_RULES
 from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.cluster import BrokerRejected, ElectionsLost, SessionsEvicted
 from kdissect.stats.findings.connections import (
@@ -86,7 +87,7 @@ from kdissect.stats.findings.producers import (
     TransactionFailed,
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
-from kdissect.stats.findings.rule import Rule, RulePart
+from kdissect.stats.findings.rule import Declared, Rule, RulePart
 from kdissect.stats.findings.share_groups import ShareRedelivery
 from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
@@ -124,7 +125,11 @@ RULES: tuple[type[Rule], ...] = (
     *(FarTimestamps, MixedGroup, RevocationHeld, ShareRedelivery),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
-"""In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
+"""About the traffic, in this order: connections, errors, brokers and logins, producers, consumers, and client
+habits.
+"""
+
+ALL_RULES: tuple[type[Declared], ...] = (*RULES, *CAPTURE_RULES)
 
 
 _MAX_CACHED = 1024  # APIs have names that a capture makes up: ``api 99``
