@@ -23,6 +23,7 @@ from kdissect.stats.sums import (
     Summed,
     earlier,
     earliest,
+    fed,
     join,
     joined,
     largest,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kdissect.stats.contents import Noted
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Alike, Tally
+    from kdissect.stats.transactions import Transactions
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -383,6 +385,13 @@ class Rule(Summed, Declared):
     @abstractmethod
     def _message(self, scope: Scope, each: Any) -> str:
         """As ``message``, without the quote."""
+
+
+@summed
+class TransactionRule(Rule):
+    """A rule that needs to know transactions: its rule set follows them, once for all rules."""
+
+    transactions: Transactions = fed()
 
 
 ADVERTISING = frozenset({"Metadata", "FindCoordinator", "DescribeCluster"})
