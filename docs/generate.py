@@ -25,6 +25,7 @@ from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
 from kdissect.stats.document import Summary
+from kdissect.stats.findings.capture import CAPTURE_RULES
 from kdissect.stats.findings.causes import EXPLAINS, TIES
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.findings.rules import RULES
@@ -250,6 +251,16 @@ FINDINGS_RULES = """\
 |---|---|---|---|---|
 """
 
+FINDINGS_CAPTURE = """\
+## Rules about the capture
+
+`check` shows these. Those that led to another verdict than good are also above the findings of `summary
+--findings`, and in JSON in `quality_findings`: what the others say is worth less with them.
+
+| rule | verdict | looks for | reported if |
+|---|---|---|---|
+"""
+
 FINDINGS_TIES = """\
 ## What explains what
 
@@ -357,13 +368,20 @@ def findings_page() -> str:
         f"| `{row.rule}` | {row.severity} | {row.title} | {row.when} | {code(EXPLAINS.get(row.rule, ()))} |"
         for row in (rule.row() for rule in RULES)
     ]
+    of_captures = [
+        f"| `{row.rule}` | {row.severity} | {row.title} | {row.when} |"
+        for row in (rule.row() for rule in CAPTURE_RULES)
+    ]
     ties = [
         f"| `{cause}` | {code(other for other, kind in others.items() if kind == tie)} | {TIES[tie]} |"
         for cause, others in EXPLAINS.items()
         for tie in dict.fromkeys(others.values())
     ]
     return "\n".join(
-        (FINDINGS_HEAD, *recipes, FINDINGS_RULES + "\n".join(rules), "", FINDINGS_TIES + "\n".join(ties), "")
+        (
+            *(FINDINGS_HEAD, *recipes, FINDINGS_RULES + "\n".join(rules), ""),
+            *(FINDINGS_CAPTURE + "\n".join(of_captures), "", FINDINGS_TIES + "\n".join(ties), ""),
+        )
     )
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
-from kdissect.stats.contents import ONE, SUM
 from kdissect.stats.document import FindingRow, ImpactRow, NamesRow, ScopeRow
 from kdissect.stats.findings.causes import rows
+from kdissect.stats.findings.rule import TransactionRule
+from kdissect.stats.findings.rules import RuleSet
 from kdissect.stats.tallies import Summing
+from kdissect.stats.transactions import Transactions
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
 def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
     """What a rule says; the same whether one saw all, or each connection was seen by one of its own."""
     kept = list(facts)
-    assert all(not rule.apis or each.api in rule.apis for each in kept), "it does not ask to see these"
-    everything = fed(rule(DEFAULT), kept)
+    apis = rule.apis | (Transactions.apis if issubclass(rule, TransactionRule) else set())
+    assert all(not rule.apis or each.api in apis for each in kept), "it does not ask to see these"
+    everything = fed(kept, rule)
     parts = {
-        connection: fed(rule(DEFAULT), [each for each in kept if each.exchange.connection.id == connection])
+        connection: fed([each for each in kept if each.exchange.connection.id == connection], rule)
         for connection in dict.fromkeys(each.exchange.connection.id for each in kept)
     }
-    merged = rule(DEFAULT)
+    merged = RuleSet(DEFAULT, [rule])
     for part in reversed(parts.values()):
         merged.merge(pickle.loads(pickle.dumps(part)))
     reported = rows_of(everything)
@@ -41,9 +44,10 @@ def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
     return reported
 
 
-def rows_of(rule: Rule) -> list[FindingRow]:
-    """A row for each part of what a rule has found."""
-    return sorted(chain.from_iterable(rows([part], {rule.name: 0}) for part in rule.findings()), key=_about)
+def rows_of(rules: RuleSet) -> list[FindingRow]:
+    """A row for each part of what rules have found."""
+    parts = rules.rows()
+    return sorted(chain.from_iterable(rows([part], {part.rule.name: 0}) for part in parts), key=_about)
 
 
 def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
@@ -58,15 +62,15 @@ def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
     )  # fmt: skip
 
 
-def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:
-    """The rule, after it has seen exchanges."""
-    summing = Summing(DEFAULT, [rule.feed] if SUM in rule.takes else [])
+def fed(facts: Iterable[Facts], *rules: type[Rule]) -> RuleSet:
+    """Rules that have seen exchanges."""
+    results = RuleSet(DEFAULT, rules)
+    summing = Summing(DEFAULT, [results.feed])
     for each in facts:
-        if ONE in rule.takes and (each.has_flaw or not rule.needs_flaws):
-            rule.feed(each)
+        results.feed(each)
         summing.feed(each)
     summing.settle()
-    return rule
+    return results
 
 
 def _about(row: FindingRow) -> tuple[str, str]:

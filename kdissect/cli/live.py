@@ -103,9 +103,9 @@ class LiveSummary:
 
         if sys.stderr is None:  # closed by the parent process
             return
-        quality = totals.check_document(observer).quality
+        check = totals.check_document(observer)
         sections = self._sections(
-            self._summarizer.close(names, totals.counts, totals.skipped, quality), width(sys.stderr)
+            self._summarizer.close(names, totals.counts, totals.skipped, check), width(sys.stderr)
         )
         with suppress(OSError):  # the terminal was closed
             page.write(sys.stderr, sections, width=width(sys.stderr), style=style_of(sys.stderr, color))

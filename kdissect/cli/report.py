@@ -147,7 +147,7 @@ def read_and_write(
         run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)
-        summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        summary = summarizer.close(query.paths, totals.counts, totals.skipped, check)
         assert summary.health is not None
         check.health = summary.health
         check.counts = {name: count for name, count in sorted(check.counts.items()) if count}  # as with -j 2

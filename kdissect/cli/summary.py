@@ -217,7 +217,7 @@ def summarize(
         run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)
-        summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        summary = summarizer.close(query.paths, totals.counts, totals.skipped, check)
         totals.counts["full_tables"] = full_tables(summarizer)
         document = ordered(viewed(summary, grouped, parts), order)
         if as_json:
@@ -259,11 +259,11 @@ def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
 
 
 def _list_rules(color: str, *, as_json: bool) -> None:
-    from kdissect.stats.findings.rules import RULES
+    from kdissect.stats.findings.rules import ALL_RULES
     from kdissect.tables.values import json_document
     from kdissect.text import page, summary_page
 
-    rows = [rule.row() for rule in RULES]
+    rows = [rule.row() for rule in ALL_RULES]
     with output() as out:
         if as_json:
             out.buffer.write(json_document(rows))

@@ -83,7 +83,7 @@ def trace(target: str, max_size: int, mode: int | None, **options: Any) -> None:
         with open_run(query, observer=observer) as run:
             run.into(Each(feed, observer.close, skip=skip))
             check = run.totals.check_document(observer)
-            writer.close(summarizer.close(query.paths, run.totals.counts, run.totals.skipped, check.quality))
+            writer.close(summarizer.close(query.paths, run.totals.counts, run.totals.skipped, check))
     report(run, run.shown)
     if writer.left_out:
         warn(f"{many(writer.left_out, 'exchange')} left out after {size(max_size)} (--max-size)")

@@ -114,7 +114,7 @@ class Exchanges:
             run.into(sink)
             totals = run.totals
             check = totals.check_document(sink.connections)
-            return counter.close(self._paths, totals.counts, totals.skipped, check.quality)
+            return counter.close(self._paths, totals.counts, totals.skipped, check)
 
     def _batches(self, batches: ExchangeBatches) -> Iterator[Any]:
         with _opened(_query(self._paths, self._options)) as run:

@@ -57,6 +57,16 @@ class Verdict:
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class CaptureFinding:
+    """A statement about the capture, with advice for the next one."""
+
+    rule: str = described("The rule that found it.")
+    verdict: str = described("The verdict this finding leads to; good: harmless.")
+    message: str = described("One sentence.")
+    advice: str | None = described("What to do about it; null if there is nothing to do.")
+
+
 # ------------------------------------------------------------------------------------------------------------
 # ``summary --groups`` as typed values: one ``GroupHistory`` for each group.
 #
@@ -396,10 +406,12 @@ class RuleRow:
     """A rule that produces findings."""
 
     rule: str = described("ID of the rule.")
-    severity: str = described("Usual severity of its findings.")
+    severity: str = described(
+        "Usual severity of its findings; of rules about the capture, the verdict that they lead to."
+    )
     title: str = described("What it looks for.")
     when: str = described("Its threshold, and the reason for it.")
-    advice: str = described("The advice it gives.")
+    advice: str = described("The advice it gives; empty: none.")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -935,6 +947,10 @@ class Summary:
         "Version of this schema: raised when a key or a kind of anomaly is renamed or removed."
     )
     quality: Verdict | None = described("Of the capture; null if only its exchanges are known.")
+    quality_findings: list[CaptureFinding] | None = described(
+        "What led to `quality`, the worst first: with each, conclusions from the capture are worth less. "
+        "Null if `quality` or findings are."
+    )
     health: Verdict | None = described("Of the traffic; null if findings were not requested.")
     capture: CaptureRow = described("Totals.")
     apis: list[ApiRow] | None = described("By API.")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 
 from kdissect.limits import MAX_COUNT
-from kdissect.stats.document import Verdict, described
+from kdissect.stats.document import CaptureFinding, Verdict, described
+from kdissect.stats.survey import KAFKA
 
 # Verdicts, the worst first: the first that applies is reported.
 EMPTY, NO_KAFKA, LOSSY, TRUNCATED, ONE_SIDED, DAMAGED, PARTLY_DECODED, INCOMPLETE, GOOD = (
@@ -23,15 +24,6 @@ def total(*counts: int | None) -> int | None:
     """The sum of the known counts, at most ``MAX_COUNT``; None if none is known."""
     known = [count for count in counts if count is not None]
     return min(sum(known), MAX_COUNT) if known else None
-
-
-@dataclass(slots=True, kw_only=True)
-class Finding:
-    """A statement about the capture, with advice for the next one."""
-
-    verdict: str = described("The verdict this finding leads to; good: harmless.")
-    message: str = described("One sentence.")
-    advice: str | None = described("What to do about it; null if there is nothing to do.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,6 +138,16 @@ class ConnectionsPart:
         "The most frequent endpoints of connections that are not Kafka."
     )
 
+    @property
+    def kafka(self) -> int:
+        """Number of Kafka connections."""
+        return self.protocols.get(KAFKA, 0)
+
+    @property
+    def empty(self) -> int:
+        """Number of connections without data."""
+        return self.without_data + self.unopened + self.unopened_others
+
 
 @dataclass(slots=True, kw_only=True)
 class ExchangesPart:
@@ -182,6 +184,11 @@ class ExchangesPart:
         """Number of requests whose response may not have been captured."""
         return self.unanswered - self.no_answer - self.abandoned - self.pending - self.incomplete_requests
 
+    @property
+    def missing(self) -> int:
+        """Number of exchanges that were not fully captured."""
+        return self.total - self.whole
+
 
 @dataclass(slots=True, kw_only=True)
 class AnomalyPart:
@@ -217,7 +224,7 @@ class Check:
     )
     message: str = described("How many exchanges were fully captured.")
     health: Verdict = described("Of the traffic, as in `kdissect summary`.")
-    findings: list[Finding] = described("Reasons and advice, the worst first.")
+    findings: list[CaptureFinding] = described("Reasons and advice, the worst first.")
     packets: int = described("In all files.")
     first: datetime | None = described("Time of the earliest packet.")
     last: datetime | None = described("Time of the latest packet.")
@@ -232,6 +239,21 @@ class Check:
     warnings: list[str] = described("Warnings about the files.")
     notices: list[str] = described("Anomalies on connections, outside exchanges.")
     counts: dict[str, int] = described("All internal counters; their names may change.")
+
+    @property
+    def interfaces(self) -> list[InterfacePart]:
+        """Those of all files."""
+        return [interface for file in self.files for interface in file.interfaces]
+
+    @property
+    def dropped(self) -> int | None:
+        """Packets dropped on any of them; None if unknown."""
+        return total(*(each.dropped for each in self.interfaces))
+
+    @property
+    def doubts(self) -> list[CaptureFinding]:
+        """The findings that led to the verdict: conclusions from the capture are worth less."""
+        return [each for each in self.findings if each.verdict != GOOD]
 
     @property
     def quality(self) -> Verdict:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from kdissect.query.filters import Filter, PartitionTest
     from kdissect.sinks.plan import PlanContext, TallyPlan
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.document import Verdict
+    from kdissect.stats.quality import Check
     from kdissect.stats.tallies import Alike, Tally
 
     class Dissected(Protocol):
@@ -94,6 +94,7 @@ PARTS: dict[str, Callable[[Limits], Any]] = {
 }
 """Optional parts, by their name in the document."""
 OF_PARTS = {
+    "quality_findings": "findings",
     "lag_over_time": "lag",
     "host_connections": "client_connections",
     "connections_over_time": "client_connections",
@@ -272,7 +273,7 @@ class Summarizer(Summed):
         captures: Sequence[str],
         counts: Mapping[str, int],
         skipped: Mapping[str, int],
-        quality: Verdict | None = None,
+        check: Check | None = None,
     ) -> Summary:
         """Return the summary.
 
@@ -280,7 +281,7 @@ class Summarizer(Summed):
             captures: names of the captures.
             counts: ``Dissection.counts``.
             skipped: ``Dissection.skipped``.
-            quality: the verdict on the capture.
+            check: what is known about the capture; None: nothing.
         """
         self.settle()
         names = {topic_id: name for topic_id, (name, _) in self.learned.topics.items()}
@@ -299,7 +300,8 @@ class Summarizer(Summed):
         grouped = [] if self.grouped is None else self.grouped.rows_of(lambda part: part.rows(seconds))
         return Summary(
             schema_version=SCHEMA_VERSION,
-            quality=quality,
+            quality=None if check is None else check.quality,
+            quality_findings=None if check is None or findings is None else check.doubts,
             health=None if findings is None else health(findings, traffic.tables.all),
             capture=self._capture(captures, counts, skipped, seconds),
             apis=rows.apis(traffic, seconds),

@@ -98,9 +98,9 @@ def bare(cls: type[Sum]) -> Sum:
 
 
 def values_of(part: Any) -> Iterator[Any]:
-    """A declared value and those inside it: attributes of ``Summed``, values ``merged_by_name``."""
+    """A declared value and those inside it: what is ``carried`` of ``Summed``, values ``merged_by_name``."""
     yield part
-    inside = [getattr(part, name) for name, *_ in part.declared] if isinstance(part, Summed) else []
+    inside = [getattr(part, name) for name in carried(part)] if isinstance(part, Summed) else []
     for each in part.values() if type(part) is dict else inside:
         yield from values_of(each)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
-KAFKA, UNRECOGNIZED = "Kafka", "not recognized"
+KAFKA, TLS, UNRECOGNIZED = "Kafka", "TLS", "not recognized"
 _UNKNOWN = ("unknown_api", "unknown_version")
 
 

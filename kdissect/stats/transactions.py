@@ -27,6 +27,7 @@ from kdissect.stats.sums import (
     earliest,
     either,
     joined,
+    largest,
     later,
     latest,
     merged,
@@ -146,6 +147,11 @@ class Transactions(Summed):
                 if all(by is None and fence[:2] in timeouts for fence, by in fences):
                     yield (client, name), max(timeouts[fence[:2]] for fence, _ in fences)
 
+    def timeout_ms(self, transactional_id: str) -> int:
+        """The largest transaction.timeout.ms that a producer was given; 0 if it is not known."""
+        producer = self.producers.get((transactional_id, -1))
+        return 0 if producer is None else producer.timeout_ms
+
     def other_counts(self) -> dict[str, int]:
         """Produced batches without their own row."""
         return other_counts(transactions=(self.producers, "batches"))
@@ -205,7 +211,9 @@ class Transactions(Summed):
         if response is None or "producer_epoch" not in response:
             return
         timeout_ms = request.get("transaction_timeout_ms", 0)
-        self._note(facts, INIT, name, response, None, timeout_ms=timeout_ms).inits += 1
+        producer = self._note(facts, INIT, name, response, None, timeout_ms=timeout_ms)
+        producer.inits += 1
+        producer.timeout_ms = max(producer.timeout_ms, timeout_ms)
 
     def _add_partitions(self, facts: Facts, request: Body) -> None:
         if "v3_and_below_producer_epoch" in request:
@@ -725,6 +733,7 @@ class Producer(Summed):
     addresses: Distinct = merged(Distinct)
     epochs: dict[int, int] = joined(_highest, dict)  # producer ID -> highest epoch
     inits: int = total()
+    timeout_ms: int = largest()
     fenced: int = total()
     batches: int = total()
     records: int = total()

@@ -9,10 +9,11 @@ from kdissect.phrases import between, facts, many, size
 from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from kdissect.stats import quality
+    from kdissect.stats.document import CaptureFinding
 
 _INTERFACES = 8  # of a file, before the rest is only counted
 _TICKS = {1: "s", 1000: "ms", 1_000_000: "us", 1_000_000_000: "ns"}
@@ -29,13 +30,10 @@ _ENDS = {
 
 def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     """Yield the page; at most ``limit`` rows of each list."""
-    notes = tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
-    yield PageSection(f"capture: {check.verdict}, {check.message}", notes=notes)
-    health = check.health
-    notes = (
-        () if health.reason is None else (f"- {health.reason}", "details: kdissect summary --findings FILE")
-    )
-    yield PageSection(f"traffic: {health.verdict}, {health.message}", notes=notes)
+    yield PageSection(f"capture: {check.verdict}, {check.message}", notes=finding_notes(check.findings))
+    health, details = check.health, "details: kdissect summary --findings FILE"
+    reason = () if health.reason is None else (f"- {health.reason}", details)
+    yield PageSection(f"traffic: {health.verdict}, {health.message}", notes=reason)
     for file in check.files[:limit]:
         yield PageSection("stdin" if file.file == STDIN else file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:
@@ -60,6 +58,11 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
         )
     if check.unknown:
         yield table("Unknown APIs and versions", _UNKNOWN, check.unknown, limit=limit)
+
+
+def finding_notes(findings: Iterable[CaptureFinding]) -> tuple[str, ...]:
+    """A line for each finding about the capture."""
+    return tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in findings)
 
 
 def _file(file: quality.FilePart) -> Iterator[str]:

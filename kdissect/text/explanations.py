@@ -20,7 +20,7 @@ from kdissect.kafka import apis, codes
 from kdissect.kafka.other_protocols import protocol_of_size
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import many
-from kdissect.stats.findings.rules import RULES
+from kdissect.stats.findings.rules import ALL_RULES
 from kdissect.tables.columns import ALIASES, EXCHANGE, RECORD
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kdissect.kafka.apis import Api
     from kdissect.kafka.codes import ErrorCode
-    from kdissect.stats.findings.rule import Rule
+    from kdissect.stats.findings.rule import Declared
 
 _FINDINGS = "summary --findings CAPTURE"
 _CHECK = "check CAPTURE"
@@ -179,7 +179,7 @@ def _of_error(error: ErrorCode) -> Explanation:
             where = "any API" if row["apis"] == "*" else ", ".join(row["apis"].split())
             limit = "" if row["new_after_s"] == "0" else f", for {row['new_after_s']} s at most"
             text.append(f"A normal step in {where}{limit}: {row['reason']}")
-    rules = [rule for rule in RULES if error.name in _texts(rule)]
+    rules = [rule for rule in ALL_RULES if error.name in _texts(rule)]
     text += [f"Finding {rule.name}: {rule.title}" for rule in rules]
     commands = (f"read --error {error.name} CAPTURE", _FINDINGS) if error.code else ()
     return Explanation(f"error {error.code}, {error.name}", tuple(text), commands)
@@ -193,14 +193,14 @@ def _of_api(api: Api) -> Explanation:
     )
 
 
-def _of_rule(rule: type[Rule]) -> Explanation:
-    text = (rule.title, f"When: {rule.when}", f"Advice: {rule.advice}")
-    return Explanation(f"finding {rule.name} ({rule.severity})", text, (_FINDINGS,))
+def _of_rule(rule: type[Declared]) -> Explanation:
+    text = (rule.title, f"When: {rule.when}", *([f"Advice: {rule.advice}"] if rule.advice else ()))
+    return Explanation(f"finding {rule.name} ({rule.severity})", text, (f"{rule.command} CAPTURE",))
 
 
 @cache
-def _finding_rules() -> dict[str, type[Rule]]:
-    return {rule.name: rule for rule in RULES}
+def _finding_rules() -> dict[str, type[Declared]]:
+    return {rule.name: rule for rule in ALL_RULES}
 
 
 @cache
@@ -222,16 +222,16 @@ _CONFIG = re.compile(r"\b[a-z]+(?:\.[a-z]+)+\b")
 
 
 @cache
-def _configs() -> Mapping[str, list[type[Rule]]]:
+def _configs() -> Mapping[str, list[type[Declared]]]:
     """The configs that rules name, and which rules do."""
-    named: dict[str, list[type[Rule]]] = defaultdict(list)
-    for rule in RULES:
+    named: dict[str, list[type[Declared]]] = defaultdict(list)
+    for rule in ALL_RULES:
         for config in dict.fromkeys(_CONFIG.findall(_texts(rule))):
             named[config].append(rule)
     return named
 
 
-def _texts(rule: type[Rule]) -> str:
+def _texts(rule: type[Declared]) -> str:
     return f"{rule.title} {rule.when} {rule.advice}"
 
 

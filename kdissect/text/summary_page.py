@@ -28,6 +28,7 @@ from kdissect.stats.tallies import Load
 from kdissect.stats.views import TABLES, ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
+from kdissect.text.check_page import finding_notes
 from kdissect.text.page import IPV4, IPV4_PORT, PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ def sections(
         yield from connection_sections(
             summary.client_connections, summary.host_connections or (), limit=limit
         )
+    if summary.quality_findings:
+        notes = "conclusions are worth less, because:", *finding_notes(summary.quality_findings)
+        yield PageSection("About the capture", notes=notes)
     if summary.findings is not None:
         yield from finding_sections(summary.findings, limit=limit)
     if summary.other:
@@ -667,7 +671,8 @@ def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
     """Yield the rules: a table, then condition and advice of each."""
     yield table("Rules", _RULES, rows)
     for row in rows:
-        yield PageSection(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
+        advice = [f"advice: {row.advice}"] if row.advice else []
+        yield PageSection(row.rule, notes=(row.title, f"when: {row.when}", *advice))
 
 
 def _when(row: FindingRow | FindingPart) -> str:

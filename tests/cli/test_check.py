@@ -123,6 +123,9 @@ def test_verdicts(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "cut.pcap"
     path.write_bytes(pcap(((packet.time_ns, packet.data) for packet in cut.packets), longer=40))
     assert verdict(capsys, str(path)) == "truncated"
+    doubts = json.loads(run(capsys, "summary", "--findings", "--json", str(path)).out)["quality_findings"]
+    assert doubts[0]["rule"] == "truncated-packets"
+    assert doubts[0]["message"] in run(capsys, "summary", "--findings", str(path)).out
 
 
 def test_a_damaged_file_is_reported(tmp_path: Path, capsys: Capsys) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
 from kdissect.stats.check import build_check
-from kdissect.stats.document import Verdict
+from kdissect.stats.document import CaptureFinding, Verdict
 from kdissect.stats.survey import Survey
 from kdissect.text import check_page, page
 from kdissect.text.style import PLAIN
@@ -42,8 +42,10 @@ FULL = replace(
         reason="some-rule: it failed (client a)",
     ),
     findings=[
-        quality.Finding(verdict="lossy", message="Something is missing.", advice="Look."),
-        quality.Finding(verdict="good", message="Something is odd.", advice=None),
+        CaptureFinding(
+            rule="missing-bytes", verdict="lossy", message="Something is missing.", advice="Look."
+        ),
+        CaptureFinding(rule="limits-reached", verdict="good", message="Something is odd.", advice=None),
     ],
     packets=1000,
     first=FIRST,

@@ -13,13 +13,13 @@ from kdissect.limits import SECOND_NS
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, duration, many, most_frequent, quoted, times
 from kdissect.stats.contents import EACH
-from kdissect.stats.findings.rule import Bursts, Evidence, Rule
+from kdissect.stats.findings.rule import Bursts, Evidence, Rule, TransactionRule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag, Samples
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.rebalances import counted
 from kdissect.stats.sums import Summed, earlier, earliest, join, largest, latest, merged, summed, total
-from kdissect.stats.transactions import TIMED_OUT, Transactions
+from kdissect.stats.transactions import TIMED_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -359,7 +359,7 @@ class _Holder(NamedTuple):
 
 
 @summed
-class BlockedReaders(Rule):
+class BlockedReaders(TransactionRule):
     """Consumers with isolation.level=read_committed read only up to the first open transaction. One that is
     left open holds up all readers of its partitions, until the coordinator rolls it back.
     """
@@ -380,25 +380,13 @@ class BlockedReaders(Rule):
         "find-hanging). Commit more often, or lower its transaction.timeout.ms."
     )
     takes = EACH
-    apis = Transactions.apis | {"Fetch"}
+    apis = frozenset({"Fetch"})
     counts = Stability
 
-    transactions: Transactions = merged()
-
-    def __init__(self, limits: Limits) -> None:
-        Rule.__init__(self, limits)
-        self.transactions = Transactions(limits)
-
     def feed(self, tally: Tally) -> None:
-        """Add the offsets of responses; -1 means that the consumer reads uncommitted records too. Add what
-        transactions consist of.
-        """
+        """Add the offsets of responses; -1 means that the consumer reads uncommitted records too."""
         if tally.exchange is None:
             self._add_reads(tally)
-            return
-        if tally.api != "Fetch":
-            if tally.api != "Produce" or (tally.exchange.request or {}).get("transactional_id"):
-                self.transactions.feed(tally)
             return
         response = tally.exchange.response_frame
         if tally.replica or response is None:

@@ -12,7 +12,7 @@ from kdissect.kafka.codes import error_code
 from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.phrases import listed, many, times
 from kdissect.stats.contents import EACH
-from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, combined
+from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, TransactionRule, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
 from kdissect.stats.transactions import FENCED, Transactions
@@ -252,7 +252,7 @@ class Fences(Evidence):
 
 
 @summed
-class FencedProducers(Rule):
+class FencedProducers(TransactionRule):
     """A fenced producer cannot continue; its transaction is aborted. Old versions of the protocol tell a
     producer whose transaction has timed out the same.
     """
@@ -269,21 +269,13 @@ class FencedProducers(Rule):
         "transactional.id; --transactions shows who fenced whom."
     )
     apis = Transactions.apis
+    needs_flaws = True
     counts = Fences
 
-    transactions: Transactions = merged()
-
-    def __init__(self, limits: Limits) -> None:
-        Rule.__init__(self, limits)
-        self.transactions = Transactions(limits)
-
     def feed(self, facts: Facts) -> None:
-        """Count such responses; add what transactions consist of."""
-        name = content.transactional_id(facts.exchange)
-        if facts.errors and not FENCED.isdisjoint(facts.errors):
-            self.kept[facts.client, name].add(facts)
-        if facts.api != "Produce" or name:
-            self.transactions.feed(facts)
+        """Count such responses."""
+        if not FENCED.isdisjoint(facts.errors):
+            self.kept[facts.client, content.transactional_id(facts.exchange)].add(facts)
 
     def findings(self) -> Iterator[RulePart]:
         """Producers, and whether it was their own timeout."""
@@ -326,7 +318,7 @@ class FatalErrors(Evidence):
 
 
 @summed
-class TransactionFailed(Rule):
+class TransactionFailed(TransactionRule):
     """The application must close such a producer and create another one; what it wrote in the transaction is
     rolled back.
     """
@@ -349,20 +341,26 @@ class TransactionFailed(Rule):
             "Produce",
         }
     )
+    needs_flaws = True
     counts = FatalErrors
 
     def feed(self, facts: Facts) -> None:
-        """Count such responses; note the timeout."""
-        fatal = _FATAL.intersection(facts.errors)
-        request = facts.exchange.request or {}
-        if not (fatal or facts.api == "InitProducerId"):
-            return
-        if name := content.transactional_id(facts.exchange):
+        """Count such responses; note a timeout that is refused."""
+        fatal = sorted(_FATAL.intersection(facts.errors))
+        if fatal and (name := content.transactional_id(facts.exchange)):
             kept = self.kept[facts.client, name]
-            kept.timeout_ms = max(kept.timeout_ms, request.get("transaction_timeout_ms") or 0)
-            for error in sorted(fatal):
+            timeout_ms = (facts.exchange.request or {}).get("transaction_timeout_ms") or 0
+            kept.timeout_ms = max(kept.timeout_ms, timeout_ms)
+            for error in fatal:
                 kept.add(facts, error=error)
                 kept.errors.add(f"{facts.api} refused with {error}")
+
+    def findings(self) -> Iterator[RulePart]:
+        """Producers, and their timeout."""
+        for key, each in self.kept.items():
+            evidence = combined([each])
+            evidence.timeout_ms = max(each.timeout_ms, self.transactions.timeout_ms(key[1]))
+            yield self.part(key, evidence)
 
     def _message(self, _: Scope, each: FatalErrors) -> str:
         timeout = f"; its transaction.timeout.ms is {each.timeout_ms:,}" if each.timeout_ms else ""

@@ -23,6 +23,7 @@ from kdissect.stats.sums import (
     Summed,
     earlier,
     earliest,
+    fed,
     join,
     joined,
     largest,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kdissect.stats.contents import Noted
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Alike, Tally
+    from kdissect.stats.transactions import Transactions
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -273,9 +275,8 @@ class RulePart:
     cluster_id: str | None = None
 
 
-@summed
-class Rule(Summed, ABC):
-    """A rule. Its docstring says why the problem matters.
+class Declared(ABC):
+    """What a rule says of itself. Its docstring says why the problem matters.
 
     Attributes:
         name: as ``--list`` shows it.
@@ -283,6 +284,29 @@ class Rule(Summed, ABC):
         title: what it looks for.
         when: its threshold, and why it is not lower.
         advice: one sentence.
+        command: that shows its findings.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    severity: ClassVar[str]
+    title: ClassVar[str]
+    when: ClassVar[str]
+    advice: ClassVar[str]
+    command: ClassVar[str] = "summary --findings"
+
+    @classmethod
+    def row(cls) -> RuleRow:
+        """Its description."""
+        return row_of(RuleRow, cls, rule=cls.name)
+
+
+@summed
+class Rule(Summed, Declared):
+    """A rule about the traffic.
+
+    Attributes:
         of: what the elements of a key name, see ``Scope``.
         failed, cut, records, lost: what a finding cost: requests and connections that failed, records refused
             or not read, and the time lost, as attributes of the counts; a time ends in its unit. Empty: none,
@@ -296,11 +320,6 @@ class Rule(Summed, ABC):
         kept: key -> counts.
     """
 
-    name: ClassVar[str]
-    severity: ClassVar[str]
-    title: ClassVar[str]
-    when: ClassVar[str]
-    advice: ClassVar[str]
     of: ClassVar[tuple[str, ...]] = ()
     failed: ClassVar[str] = ""
     cut: ClassVar[str] = ""
@@ -317,11 +336,6 @@ class Rule(Summed, ABC):
 
     def __init__(self, limits: Limits) -> None:
         self.kept = Bounded(limits.summary_rows, type(self).counts)
-
-    @classmethod
-    def row(cls) -> RuleRow:
-        """Its description."""
-        return row_of(RuleRow, cls, rule=cls.name)
 
     def feed(self, tally: Any) -> None:
         """Add a tally, of the forms that it takes: ``Facts``, ``Alike`` or both. Some rules need none."""
@@ -371,6 +385,13 @@ class Rule(Summed, ABC):
     @abstractmethod
     def _message(self, scope: Scope, each: Any) -> str:
         """As ``message``, without the quote."""
+
+
+@summed
+class TransactionRule(Rule):
+    """A rule that needs to know transactions: its rule set follows them, once for all rules."""
+
+    transactions: Transactions = fed()
 
 
 ADVERTISING = frozenset({"Metadata", "FindCoordinator", "DescribeCluster"})

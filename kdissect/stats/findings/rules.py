@@ -9,10 +9,11 @@ others, and a test of when it reports something.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.content import transactional_id
 from kdissect.stats.by_cluster import ByCluster
-from kdissect.stats.contents import EACH, SUM, SUMS
+from kdissect.stats.contents import EACH, ONE, SUM, SUMS
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ClientUnserved,
@@ -31,6 +32,7 @@ from kdissect.stats.findings.brokers import (
     TopicRecreated,
     UnsupportedVersions,
 )
+from kdissect.stats.findings.capture import CAPTURE_RULES
 from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.cluster import BrokerRejected, ElectionsLost, SessionsEvicted
 from kdissect.stats.findings.connections import (
@@ -86,18 +88,20 @@ from kdissect.stats.findings.producers import (
     TransactionFailed,
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
-from kdissect.stats.findings.rule import Rule, RulePart
+from kdissect.stats.findings.rule import Declared, Rule, RulePart, TransactionRule
 from kdissect.stats.findings.share_groups import ShareRedelivery
 from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
+from kdissect.stats.transactions import Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
 
 RULES: tuple[type[Rule], ...] = (
@@ -124,7 +128,11 @@ RULES: tuple[type[Rule], ...] = (
     *(FarTimestamps, MixedGroup, RevocationHeld, ShareRedelivery),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
-"""In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
+"""About the traffic, in this order: connections, errors, brokers and logins, producers, consumers, and client
+habits.
+"""
+
+ALL_RULES: tuple[type[Declared], ...] = (*RULES, *CAPTURE_RULES)
 
 
 _MAX_CACHED = 1024  # APIs have names that a capture makes up: ``api 99``
@@ -132,27 +140,39 @@ _MAX_CACHED = 1024  # APIs have names that a capture makes up: ``api 99``
 
 @summed
 class RuleSet(Summed):
-    """Some rules over the same tallies, by name."""
+    """Some rules over the same tallies, by name, and the transactions that they need to know."""
 
     rules: dict[str, Rule] = merged_by_name()
-    _by_api: dict[tuple[str, str, bool], list[Rule]] = fed(dict)
+    transactions: Transactions | None = merged()
+    _feeds: dict[tuple[str, str, bool], list[Callable[[Any], None]]] = fed(dict)
 
     takes = EACH | SUMS
 
     def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
         self.rules = {rule.name: rule(limits) for rule in rules}
-        self._by_api = {}
+        self.transactions = None
+        for rule in self.rules.values():
+            if isinstance(rule, TransactionRule):
+                rule.transactions = self.transactions = self.transactions or Transactions(limits)
+        self._feeds = {}
 
     def feed(self, tally: Tally) -> None:
         """Pass a tally to the rules that take it."""
         key = tally.form, tally.api, tally.has_flaw
-        rules = self._by_api.get(key)
-        if rules is None:
-            rules = self.rules_for(tally.form, tally.api, has_flaw=tally.has_flaw)
-            if len(self._by_api) < _MAX_CACHED:
-                self._by_api[key] = rules
-        for rule in rules:
-            rule.feed(tally)
+        feeds = self._feeds.get(key)
+        if feeds is None:
+            feeds = [rule.feed for rule in self.rules_for(tally.form, tally.api, has_flaw=tally.has_flaw)]
+            if self.transactions is not None and tally.form == ONE and tally.api in Transactions.apis:
+                feeds.append(self._follow)
+            if len(self._feeds) < _MAX_CACHED:
+                self._feeds[key] = feeds
+        for feed in feeds:
+            feed(tally)
+
+    def _follow(self, facts: Facts) -> None:
+        """Add what transactions consist of."""
+        if self.transactions is not None and (facts.api != "Produce" or transactional_id(facts.exchange)):
+            self.transactions.feed(facts)
 
     def rules_for(self, form: str, api: str, *, has_flaw: bool) -> list[Rule]:
         """The rules that take tallies of a form, of an API, with a flaw or without."""

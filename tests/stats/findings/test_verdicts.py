@@ -83,7 +83,8 @@ def test_that_no_request_succeeds_stands_below_the_reason_if_that_is_known() -> 
 
 def transactional(api: str, after_s: float, error: int, **fields: Any) -> Facts:
     request = {"transactional_id": "pay", "producer_id": 1, "producer_epoch": 0, **fields}
-    return facts_of(api, 3, after_s, request, {"error_code": error}, connection=connection(f"of-{api}"))
+    response = {"error_code": error, "producer_id": 1, "producer_epoch": 0}
+    return facts_of(api, 3, after_s, request, response, connection=connection(f"of-{api}"))
 
 
 def test_a_transaction_that_cannot_end() -> None:
@@ -127,8 +128,7 @@ def test_the_transaction_that_readers_wait_for_explains_what_its_producer_gets()
     facts = [p.init(0, timeout_ms=4000), p.add(0.5), p.produce(0.6, 0)]
     facts += [stable(number, 30, 30 + 2 * number) for number in range(1, 10)]
     late = [p.end(60, error=p.PRODUCER_FENCED)]
-    rules = [fed(rule(DEFAULT), [*facts, *late]) for rule in (BlockedReaders, FencedProducers)]
-    parts = [part for rule in rules for part in rule.findings()]
+    parts = fed([*facts, *late], BlockedReaders, FencedProducers).rows()
     assert [(row.rule, row.severity, row.explained_by) for row in rows(parts, {"readers-blocked": 0})] == [
         ("readers-blocked", "error", None), ("fenced-producers", "error", "readers-blocked"),
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def test_the_transaction_that_readers_wait_for_explains_what_its_producer_gets()
         "topic": ["orders"], "partition": ["orders-0"], "client": ["payments"], "transactional ID": ["pay"],
     }  # fmt: skip
     again = [p.init(20, 1), p.add(21, 1), p.produce(22, 0, 1, 1), p.end(23, 1)]
-    (part,) = fed(BlockedReaders(DEFAULT), [*facts, *again]).findings()
+    (part,) = fed([*facts, *again], BlockedReaders).rows()
     assert part.until_ns == again[1].exchange.time_ns, "what comes later has another cause"
 
 
