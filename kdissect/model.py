@@ -177,7 +177,7 @@ class Segment(NamedTuple):
         payload: captured payload bytes.
         length: payload bytes on the wire; more than ``len(payload)`` if the packet was truncated.
         window: the receive window as sent, not scaled.
-        d_sack: whether it reports that a segment arrived twice (D-SACK, RFC 2883).
+        options: its TCP options as sent; empty if it has none but timestamps, None if not all were captured.
     """
 
     packet: int
@@ -190,7 +190,7 @@ class Segment(NamedTuple):
     payload: bytes
     length: int
     window: int = 0
-    d_sack: bool = False
+    options: bytes | None = b""
 
 
 class Data(NamedTuple):

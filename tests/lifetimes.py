@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS = 0, 3, 17, 18
 _SOFTWARE = {"client_software_name": "library", "client_software_version": "1.2"}
+_SYN_OPTIONS = tuple(
+    map(bytes.fromhex, ("", "020405b4", "020405b401030307", "020405b4030308", "01030300", "0303", "03037f00"))
+)
 _PAUSES = (0.0, 0.001, 0.1, 0.3, 1.0)
 _LONG_PAUSES = (30.0, 100.0, 1000.0)
 
@@ -100,7 +103,7 @@ def _d_sack(sequence: int, size: int) -> bytes:
 def _opens(talk: Talk, random: Random, *, is_odd: bool) -> bool:
     """Whether there is more than its handshake."""
     if not is_odd:
-        talk.handshake()
+        talk.handshake(*(random.choice(_SYN_OPTIONS) for _ in range(2)))
         return True
     kind = random.randrange(9)
     talk.put(0, SYN, b"early" if kind == 0 else b"", acknowledgment=0)

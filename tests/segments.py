@@ -166,10 +166,11 @@ class Talk:
         self._interface = Interface("test.pcap", 0, link_type, snaplen)
         self._vlan = vlan
 
-    def handshake(self) -> Talk:
-        """SYN, SYN with ACK, ACK."""
-        self.put(0, SYN, acknowledgment=0)
-        self.put(1, SYN | ACK)
+    def handshake(self, *options: bytes) -> Talk:
+        """SYN, SYN with ACK, ACK; with the TCP options of each."""
+        one, other = options or (b"", b"")
+        self.put(0, SYN, acknowledgment=0, options=one)
+        self.put(1, SYN | ACK, options=other)
         self.put(0, ACK)
         return self
 

@@ -4,7 +4,7 @@ zero windows, how it opened and ended.
 The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
 the place of capture: of a segment that was lost before that place only the retransmission was captured, and
 it counts as one only if it comes later than an out-of-order segment would. Only commands that report on
-connections collect this (``Connections.analyzes``). Memory: at most 460 bytes for each connection, and 512
+connections collect this (``Connections.analyzes``). Memory: at most 480 bytes for each connection, and 512
 more if it has retransmissions.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import SECOND_NS
 from kdissect.net.stream import SEQUENCE_MASK, distance
-from kdissect.net.tcp import ACK, FIN, RST, SYN
+from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack, window_scale
 
 if TYPE_CHECKING:
     from kdissect.model import Segment
@@ -36,11 +36,13 @@ _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
 # _QUIET_NS is since when the window is zero and the side sent no new payload, 0 if it is not. _SENT_NS is
 # when it last sent new payload before the connection ended. _SHORTEST_NS is the shortest round trip.
 # _LARGEST is the largest payload of a segment, _PASSED the largest that was acknowledged for certain,
-# _REPEATED that of the latest retransmission.
+# _REPEATED that of the latest retransmission. _SCALE is what its latest SYN says of window scaling, see
+# ``window_scale``, or one of the two values below; _WINDOW is its largest window, not scaled.
 _SIDE = 10
 _TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
 _QUIET_NS, _STALLED_NS, _SENT_NS, _SHORTEST_NS, _LARGEST, _PASSED, _REPEATED = range(8, 15)
-_NUMBERS = 15
+_SCALE, _WINDOW = range(15, 17)
+_NUMBERS = 17
 _PIECE_NS = _SIDE + 2 * _NUMBERS  # of retransmissions; then come starts and counts, see ``note_at``
 SHORTEST_PIECE_NS = SECOND_NS // 8
 MAX_PIECES = 32
@@ -50,6 +52,7 @@ OPENED, REFUSED, UNANSWERED, ONE_WAY = "opened", "refused", "unanswered", "one_w
 UNOPENED = frozenset({REFUSED, UNANSWERED, ONE_WAY})
 
 _UNKNOWN = -1
+_UNSCALED = -2
 _REORDERED_NS = 3_000_000
 """A segment this soon after a later one is out of order. The time to connect decides, if known."""
 _COPY_NS = 1_000_000
@@ -90,7 +93,7 @@ class TcpAnalysis:
             "q",
             (
                 *_SIDE * (0,),
-                *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN, 0, 0, 0)),
+                *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,)), _UNKNOWN, 0, 0, 0, _UNKNOWN, 0)),
                 SHORTEST_PIECE_NS,
             ),
         )
@@ -104,8 +107,7 @@ class TcpAnalysis:
         flags: int,
         length: int,
         window: int,
-        *,
-        d_sack: bool,
+        options: bytes | None,
     ) -> None:
         """Count a segment; ``length`` is that of its payload, the others are as in ``Segment``."""
         numbers = self._numbers
@@ -117,7 +119,7 @@ class TcpAnalysis:
         if numbers[own + _QUIET_NS]:
             self._quiet(own, time_ns, sequence, flags, length, window)
         if flags & (SYN | FIN | RST):
-            self._control(side, time_ns, sequence, flags, length)
+            self._control(side, time_ns, sequence, flags, length, options)
         elif length:
             top = numbers[own + _TOP]
             ahead = length if top == _UNKNOWN else distance(top, sequence) + length
@@ -141,7 +143,8 @@ class TcpAnalysis:
             return
         if not flags & SYN and not numbers[_CONNECT_NS] and numbers[_SYN_NS] and numbers[other + _TOP] >= 0:
             self._connected(side, time_ns, acknowledgment)
-        numbers[own + _SPURIOUS] += d_sack
+        if options and is_d_sack(options, acknowledgment):
+            numbers[own + _SPURIOUS] += 1
         if (not window) != (numbers[own + _ZERO_NS] < 0) and not flags & (SYN | FIN):
             numbers[own + _ZERO_NS] += time_ns if window else -time_ns
         if not window and not numbers[own + _QUIET_NS] and not flags & (SYN | FIN):
@@ -153,6 +156,8 @@ class TcpAnalysis:
                 length or not window or flags & (SYN | FIN) or sequence != numbers[own + _TOP]
             )
             return
+        if window > numbers[own + _WINDOW] and not flags & SYN:
+            numbers[own + _WINDOW] = window
         if before == _UNKNOWN or distance(before >> 16, acknowledgment) >= 0:
             numbers[own + _ACK] = latest
             if numbers[other + _LARGEST] > numbers[other + _PASSED]:
@@ -174,8 +179,8 @@ class TcpAnalysis:
 
     def take(self, side: int, segment: Segment) -> None:
         """Count a segment; see ``feed``."""
-        _, time_ns, _, _, sequence, acknowledgment, flags, _, length, window, d_sack = segment
-        self.feed(side, time_ns, sequence, acknowledgment, flags, length, window, d_sack=d_sack)
+        _, time_ns, _, _, sequence, acknowledgment, flags, _, length, window, options = segment
+        self.feed(side, time_ns, sequence, acknowledgment, flags, length, window, options)
 
     # --- results --------------------------------------------------------------------------------------------
 
@@ -268,6 +273,20 @@ class TcpAnalysis:
         """Keep-alive probes of both sides, and probes of a zero window that look like them."""
         return self._numbers[_KEEPALIVES]
 
+    def offers_scaling(self, side: int) -> bool | None:
+        """Whether the SYN of a side offers window scaling (RFC 7323), without which no window of either side
+        exceeds 65,535 bytes; None if it was not captured. A SYN-ACK can only do so if the SYN did.
+        """
+        scale = self._of(side, _SCALE)
+        return None if scale == _UNKNOWN else scale != _UNSCALED
+
+    def window_bytes(self, side: int) -> int | None:
+        """The largest receive window of a side; None if it is unknown because a SYN was not captured."""
+        scales = [self._of(each, _SCALE) for each in (0, 1)]
+        if _UNKNOWN in scales:
+            return None
+        return self._of(side, _WINDOW) << (0 if _UNSCALED in scales else scales[side])
+
     def passed(self, side: int) -> int:
         """An upper bound of the largest payload of a segment of a side that was acknowledged."""
         return self._of(side, _PASSED)
@@ -328,7 +347,9 @@ class TcpAnalysis:
             passed = 0 if before == _UNKNOWN else min(passed, distance(before >> 16, acknowledgment))
         numbers[other + _PASSED] = max(numbers[other + _PASSED], passed)
 
-    def _control(self, side: int, time_ns: int, sequence: int, flags: int, length: int) -> None:
+    def _control(
+        self, side: int, time_ns: int, sequence: int, flags: int, length: int, options: bytes | None
+    ) -> None:
         """Count a SYN, FIN or RST."""
         numbers = self._numbers
         own = _SIDE + _NUMBERS * side
@@ -352,6 +373,8 @@ class TcpAnalysis:
             numbers[_SYN_NS] = numbers[_SYN_NS] or time_ns
         elif numbers[own + _TOP] != _UNKNOWN:
             self._retransmitted(own, time_ns)
+        scale = _UNKNOWN if options is None else window_scale(options)
+        numbers[own + _SCALE] = _UNSCALED if scale is None else scale
         is_first = numbers[own + _TOP] == _UNKNOWN  # otherwise it is unknown which one is acknowledged
         numbers[own + _UNACKED_NS] = time_ns if is_first else 0
         numbers[own + _TOP] = (sequence + length + 1) & SEQUENCE_MASK

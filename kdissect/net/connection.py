@@ -47,15 +47,12 @@ from kdissect.net.tcp import (
     ACK,
     CONTROL,
     FIN,
-    FIRST_OPTION,
     FLAGS,
     RST,
     SYN,
-    TIMESTAMPS,
-    USUAL_HEADER_SIZE,
     connection_key,
-    is_d_sack,
     reversed_ends,
+    unusual,
 )
 
 if TYPE_CHECKING:
@@ -108,14 +105,10 @@ _unpack = USUAL.unpack_from
 _new = tuple.__new__  # takes half the time of calling a named tuple's class
 
 
-def _window(data: bytes, header: int, end: int, acknowledgment: int) -> tuple[int, bool]:
-    """Window and D-SACK of the segment whose TCP header is ``data[header:end]``."""
+def _window(data: bytes, header: int, end: int) -> tuple[int, bytes]:
+    """Window and options of the segment whose TCP header is ``data[header:end]``."""
     window = data[header + _WINDOW] << 8 | data[header + _WINDOW + 1]
-    size = end - header
-    has_more = size > USUAL_HEADER_SIZE or (
-        size == USUAL_HEADER_SIZE and data[header + FIRST_OPTION] != TIMESTAMPS
-    )
-    return window, has_more and is_d_sack(data[header + _OPTIONS : end], acknowledgment)
+    return window, unusual(data[header + _OPTIONS : end])
 
 
 class Lender(Protocol):
@@ -406,7 +399,7 @@ class Connections:
                 segment = segment_of(_new(Packet, (packet, time_ns, interface, data[begin:stop], on_wire)))
                 if segment is None:
                     continue
-                _, _, _, ends, sequence, acknowledgment, control, payload, size, window, d_sack = segment
+                _, _, _, ends, sequence, acknowledgment, control, payload, size, window, options = segment
             if ends != last_ends:
                 last_ends = ends
                 duplex, side, stream, other = flows.get(ends, _NO_FLOW)
@@ -421,9 +414,9 @@ class Connections:
                 duplex.now_ns = time_ns
                 if analyzes:
                     if is_usual:
-                        window, d_sack = _window(data, begin + transport, start, acknowledgment)
+                        window, options = _window(data, begin + transport, start)
                     assert duplex.tcp is not None
-                    duplex.tcp.feed(side, time_ns, sequence, acknowledgment, ACK, size, window, d_sack=d_sack)
+                    duplex.tcp.feed(side, time_ns, sequence, acknowledgment, ACK, size, window, options)
                 if duplex is not last_used:
                     last_used = duplex
                     self._order.move_to_end(duplex.ordinal)
@@ -456,12 +449,10 @@ class Connections:
             if ends in foreign or not self.is_ours(ends):
                 continue
             if is_usual:
-                window, d_sack = (
-                    _window(data, begin + transport, start, acknowledgment)
-                    if analyzes or other.doubted
-                    else (0, False)
+                window, options = (
+                    _window(data, begin + transport, start) if analyzes or other.doubted else (0, b"")
                 )
-                sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size, window, d_sack
+                sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size, window, options
                 segment = _new(Segment, (packet, time_ns, interface, *sent))
             assert segment is not None
             self.packet = packet

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from kdissect.model import Gap, Retransmitted
 from kdissect.net.preface import Preface
 from kdissect.net.stream import PIECE_COST, UNDELIVERED, Piece, Stream, advance, distance
-from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
+from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, is_d_sack, reversed_ends
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -485,7 +485,7 @@ class Duplex:
 
     def _settle_doubt(self, side: int, segment: Segment, other: Stream, out: list[Event]) -> None:
         """Pass on the report of a side that a retransmission was spurious; its next payload is a response."""
-        if segment.d_sack:
+        if segment.options and is_d_sack(segment.options, segment.acknowledgment):
             assert self.connection is not None
             out.append((self.connection, 1 - side, Retransmitted(segment.time_ns, 0, is_spurious=True)))
         if segment.length:

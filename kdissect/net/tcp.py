@@ -40,16 +40,12 @@ _new = tuple.__new__
 # Ports, sequence, acknowledgment, header length, flags, window.
 _HEADER = Struct(">4sIIBBH")
 _HEADER_SIZE = 20
-USUAL_HEADER_SIZE = 32
-"""With one option, after two bytes of padding: usually timestamps."""
-
-FIRST_OPTION = 22
-"""Where that option is."""
-
-TIMESTAMPS = 8
-_TIMESTAMPS = bytes([TIMESTAMPS])
-_NO_OPERATION, _SACK = 1, 5  # other kinds of options
+_NO_OPERATION, _SCALE, _SACK = 1, 3, 5  # other kinds of options
+_USUAL_OPTIONS = bytes((_NO_OPERATION, _NO_OPERATION, 8))  # padding and timestamps, and nothing else if
+_USUAL_BYTES = 12  # they have so many bytes
+_MAX_SCALE = 14  # larger ones mean this (RFC 7323, 2.3)
 _ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
+_SCALE_BYTES = 3
 
 _CACHED_IDS = 256
 _SEED = bytes(2)
@@ -153,37 +149,49 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
         return "malformed TCP header"
     number, time_ns, interface, _, _ = packet
     ends, data = addresses + ports, payload[header:]
-    has_more = header > USUAL_HEADER_SIZE or (
-        header == USUAL_HEADER_SIZE and payload[FIRST_OPTION : FIRST_OPTION + 1] != _TIMESTAMPS
-    )
-    d_sack = has_more and is_d_sack(payload[_HEADER_SIZE:header], acknowledgment)
-    sent = ends, sequence, acknowledgment, flags, data, length - header, window, d_sack
+    options = unusual(payload[_HEADER_SIZE:header]) if len(payload) >= header else None
+    sent = ends, sequence, acknowledgment, flags, data, length - header, window, options
     values = number, time_ns, interface, *sent
     return _new(Segment, values)  # takes half the time of calling the class
+
+
+def unusual(options: bytes) -> bytes:
+    """``Segment.options`` of all options in a header."""
+    is_usual = len(options) == _USUAL_BYTES and options.startswith(_USUAL_OPTIONS)
+    return b"" if is_usual else options
+
+
+def _option(options: bytes, kind: int) -> bytes:
+    """The first option of a kind, with kind and length; empty if there is none, or it does not end."""
+    pos = 0
+    while pos + 1 < len(options) and options[pos]:
+        length = options[pos + 1]
+        if options[pos] == kind:
+            return options[pos : pos + length] if pos + length <= len(options) else b""
+        pos += 1 if options[pos] == _NO_OPERATION else max(2, length)
+    return b""
 
 
 def is_d_sack(options: bytes, acknowledgment: int) -> bool:
     """Whether the options of a segment report that another one arrived twice (RFC 2883, 4): their first SACK
     block is before the acknowledgment, or inside the second block.
     """
-    pos = 0
-    while pos + 1 < len(options) and options[pos]:
-        kind, length = options[pos], options[pos + 1]
-        if kind == _NO_OPERATION:
-            pos += 1
-            continue
-        if kind == _SACK:
-            if length < _ONE_BLOCK or pos + length > len(options):
-                return False
-            start, end = (int.from_bytes(options[at : at + 4], "big") for at in (pos + 2, pos + 6))
-            if distance(start, acknowledgment) > 0:
-                return True
-            if length < _TWO_BLOCKS:
-                return False
-            around = [int.from_bytes(options[at : at + 4], "big") for at in (pos + 10, pos + 14)]
-            return distance(around[0], start) >= 0 and distance(end, around[1]) >= 0
-        pos += max(2, length)
-    return False
+    sack = _option(options, _SACK)
+    if len(sack) < _ONE_BLOCK:
+        return False
+    start, end = (int.from_bytes(sack[at : at + 4], "big") for at in (2, 6))
+    if distance(start, acknowledgment) > 0:
+        return True
+    if len(sack) < _TWO_BLOCKS:
+        return False
+    around = [int.from_bytes(sack[at : at + 4], "big") for at in (10, 14)]
+    return distance(around[0], start) >= 0 and distance(end, around[1]) >= 0
+
+
+def window_scale(options: bytes) -> int | None:
+    """The shift count that the options of a SYN offer (RFC 7323, 2.2); None: none."""
+    scale = _option(options, _SCALE)
+    return min(scale[2], _MAX_SCALE) if len(scale) == _SCALE_BYTES else None
 
 
 def reversed_ends(ends: bytes) -> bytes:

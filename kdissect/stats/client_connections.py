@@ -23,6 +23,7 @@ from kdissect.stats.quantiles import Bounded, Quantiles, other_counts
 from kdissect.stats.rows import moment, per_second, row_of, spread
 from kdissect.stats.sums import Summed, earliest, joined, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
+from kdissect.stats.windows import Windows
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
@@ -102,6 +103,7 @@ class HostCounts(Summed):
     segments: int = total()
     lost: int = total()
     round_trip_us: Quantiles = merged(Quantiles)
+    windows: Windows = merged(Windows)
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
 
@@ -116,6 +118,7 @@ class HostCounts(Summed):
         one_ns, other_ns = tcp.shortest_round_trip_ns(0), tcp.shortest_round_trip_ns(1)
         if one_ns is not None and other_ns is not None:
             self.round_trip_us.add((one_ns + other_ns) // 1000)
+        self.windows.add(row)
         self.first_ns = min(self.first_ns, row.first_ns or NEVER_NS)
         self.last_ns = max(self.last_ns, row.last_ns or 0)
 
@@ -231,6 +234,10 @@ class ClientConnections(Summed):
                     failed=failed[key].connections if key in failed else 0,
                     round_trip_us=spread(counted.round_trip_us),
                     bytes_per_second=per_second(counted.bytes, counted.seconds),
+                    client_window_bytes=counted.windows.client_window_bytes,
+                    broker_window_bytes=counted.windows.broker_window_bytes,
+                    client_unscaled=counted.windows.client_unscaled,
+                    broker_unscaled=counted.windows.broker_unscaled,
                 )
             )
         return sorted(rows, key=lambda row: (-row.connections - row.failed, row.host, row.broker))

@@ -305,6 +305,16 @@ class HostConnectionsRow:
     round_trip_us: Spread = described(
         "The shortest round trip of each connection between host and broker, in microseconds."
     )
+    client_window_bytes: int | None = described(
+        "The largest receive window of the client: no connection carries more to it in a round trip. Null if "
+        "no SYN and SYN-ACK were captured, without which its unit is unknown."
+    )
+    broker_window_bytes: int | None = described("The same for the broker.")
+    client_unscaled: int = described(
+        "Connections without window scaling, and so with windows of at most 65,535 bytes, because the client "
+        "did not offer it."
+    )
+    broker_unscaled: int = described("Those because the broker did not, although the client did.")
 
 
 @dataclass(slots=True, kw_only=True)

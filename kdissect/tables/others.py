@@ -168,23 +168,32 @@ def _gap(name: str, key: str, description: str, unit: str = "") -> Column:
 
 
 def _tcp(
-    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow], Any], description: str, unit: str = ""
+    name: str,
+    get: Callable[[TcpAnalysis, ConnectionLogRow], Any],
+    description: str,
+    unit: str = "",
+    kind: Type = INT64,
 ) -> Column:
     """A column from the TCP analysis, null if the connection is still open."""
-    return Column(name, INT64, lambda row: None if row.tcp is None else get(row.tcp, row), description, unit)
+    return Column(name, kind, lambda row: None if row.tcp is None else get(row.tcp, row), description, unit)
 
 
 def _sides(
-    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow, int], Any], description: str, unit: str = ""
+    name: str,
+    get: Callable[[TcpAnalysis, ConnectionLogRow, int], Any],
+    description: str,
+    unit: str = "",
+    kind: Type = INT64,
 ) -> tuple[Column, Column]:
     """Two such columns, of the client and of the broker; ``get`` takes the side."""
     return (
-        _tcp(f"client_{name}", lambda tcp, row: get(tcp, row, row.client_side), description, unit),
+        _tcp(f"client_{name}", lambda tcp, row: get(tcp, row, row.client_side), description, unit, kind),
         _tcp(
             f"broker_{name}",
             lambda tcp, row: get(tcp, row, 1 - row.client_side),
             "Same for the broker.",
             unit,
+            kind,
         ),
     )
 
@@ -246,6 +255,20 @@ _TCP_COLUMNS = (
         lambda tcp, row, side: tcp.zero_window_ns(side, row.closed_ns or 0) // 1000,
         "How long the client's receive window was zero: it did not read.",
         "us",
+    ),
+    *_sides(
+        "window_bytes",
+        lambda tcp, _, side: tcp.window_bytes(side),
+        "Largest receive window of the client: no more is under way to it. Null if SYN or SYN-ACK were not "
+        "captured, without which its unit is unknown.",
+        "bytes",
+    ),
+    *_sides(
+        "window_scaling",
+        lambda tcp, _, side: tcp.offers_scaling(side),
+        "Whether the client's SYN offers window scaling. If not, no window of either side exceeds 65,535 "
+        "bytes, and the broker cannot offer it. Null if it was not captured.",
+        kind=BOOLEAN,
     ),
     *_sides(
         "unacknowledged_bytes",

@@ -557,9 +557,20 @@ _TCP = (
 )
 
 
+def _windows(row: document.HostConnectionsRow) -> str:
+    ends = ((row.client_window_bytes, row.client_unscaled), (row.broker_window_bytes, row.broker_unscaled))
+    return " ".join(
+        f"{size(window)}{'*' * bool(unscaled)}" for window, unscaled in ends if window is not None
+    )
+
+
 _HOSTS_NOTE = (
     "RTT: the shortest round trip of each connection: median and maximum; LOST: segments that had to be "
     "retransmitted"
+)
+_WINDOWS = (
+    "WINDOWS: the largest receive window of client and broker, which is all that a connection carries in a "
+    "round trip; *: that end did not offer window scaling, on some connections at least"
 )
 _HOSTS = (
     View("HOST", lambda row: row.host, keep=True, shrinks=True, width=IPV4),
@@ -569,6 +580,7 @@ _HOSTS = (
     View("LOST", lambda row: _share(row.lost, row.segments), right=True, keep=True),
     View("RTT", lambda row: us(row.round_trip_us.p50), right=True, keep=True),
     View("MAX", lambda row: us(row.round_trip_us.max), right=True),
+    View("WINDOWS", lambda row: _windows(row) or ABSENT, right=True, note=_WINDOWS),
     View("BYTES", lambda row: size(row.bytes), right=True),
     View("BYTES/s", lambda row: _bytes(row.bytes_per_second), right=True, keep=True),
 )

@@ -24,7 +24,7 @@ from kdissect.net.analysis import (
     note_at,
     noted_at,
 )
-from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack
+from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack, window_scale
 from kdissect.pipeline import Dissection
 from tests.segments import MILLISECOND
 
@@ -115,9 +115,10 @@ class Conversation:
         flags: int = ACK,
         length: int = 0,
         window: int = 100,
+        options: bytes | None = b"",
     ) -> None:
         self.now_ns += MILLISECOND
-        self.tcp.feed(side, self.now_ns, sequence, acknowledgment, flags, length, window, d_sack=False)
+        self.tcp.feed(side, self.now_ns, sequence, acknowledgment, flags, length, window, options)
 
     def open(self) -> None:
         self.send(0, 99, 0, SYN)
@@ -125,11 +126,11 @@ class Conversation:
         self.send(0, 100, 500)
 
 
-def test_a_connection_takes_at_most_460_bytes() -> None:
+def test_a_connection_takes_at_most_480_bytes() -> None:
     talk = Conversation()
     talk.open()
     talk.send(0, 100, 500, length=10)
-    assert sum(sys.getsizeof(each) for each in (talk.tcp, talk.tcp._numbers)) <= 460
+    assert sum(sys.getsizeof(each) for each in (talk.tcp, talk.tcp._numbers)) <= 480
 
 
 def test_the_largest_payload_that_was_acknowledged() -> None:
@@ -347,6 +348,57 @@ def test_d_sack() -> None:
     assert not is_d_sack(timestamps, 300)
     assert not is_d_sack(sack(100, 200)[:-3], 300)
     assert not is_d_sack(b"\5\0", 300)
+
+
+SCALE_7, SCALE_2 = bytes.fromhex("020405b401030307"), bytes.fromhex("020405b401030302")
+NO_SCALE = bytes.fromhex("020405b4")
+
+
+def test_window_scale() -> None:
+    """RFC 7323, 2.2 and 2.3: three bytes, at most 14; other options may come before."""
+    assert [window_scale(options) for options in (SCALE_7, SCALE_2, b"\3\3\0", b"\1\3\3\xff")] == [
+        7,
+        2,
+        0,
+        14,
+    ]
+    without = (b"", NO_SCALE, b"\3\3", b"\3\2\7", b"\3\4\7\0", b"\0\3\3\7", b"\2\0\3\3")
+    assert [window_scale(options) for options in without] == [None] * len(without)
+
+
+@pytest.mark.parametrize(
+    ("syn", "answer", "offers", "windows"),
+    [
+        (SCALE_7, SCALE_2, (True, True), (300 << 7, 200 << 2)),
+        (SCALE_7, NO_SCALE, (True, False), (300, 200)),
+        (NO_SCALE, NO_SCALE, (False, False), (300, 200)),
+        (SCALE_7, None, (True, None), (None, None)),
+        (None, SCALE_2, (None, True), (None, None)),
+    ],
+    ids=["both", "client", "neither", "answer-cut", "request-cut"],
+)
+def test_windows(
+    syn: bytes | None,
+    answer: bytes | None,
+    offers: tuple[bool | None, bool | None],
+    windows: tuple[int | None, int | None],
+) -> None:
+    """Those of SYNs are not scaled, and do not count; a SYN that was cut says nothing."""
+    talk = Conversation()
+    talk.send(0, 99, 0, SYN, window=65_535, options=syn)
+    talk.send(1, 499, 100, SYN | ACK, window=65_535, options=answer)
+    for window in (300, 250):
+        talk.send(0, 100, 500, window=window)
+        talk.send(1, 500, 100, window=window - 100)
+    assert tuple(map(talk.tcp.offers_scaling, (0, 1))) == offers
+    assert tuple(map(talk.tcp.window_bytes, (0, 1))) == windows
+
+
+def test_without_a_syn_a_window_has_no_unit() -> None:
+    talk = Conversation()
+    talk.send(0, 100, 500, window=300)
+    talk.send(1, 500, 100, window=300)
+    assert [talk.tcp.offers_scaling(0), talk.tcp.window_bytes(0), talk.tcp.window_bytes(1)] == [None] * 3
 
 
 @given(st.lists(st.integers(0, 10**15), max_size=200))

@@ -7,6 +7,7 @@ const ENDED_BY_FIN: i64 = 2;
 const ENDED_BY_RST: i64 = 4;
 const FIN_SENT: i64 = 8;
 const UNKNOWN: i64 = -1;
+const UNSCALED: i64 = -2;
 const REORDERED_NS: i64 = 3_000_000;
 const COPY_NS: i64 = 1_000_000;
 const STALL_NS: i64 = 1_000_000_000;
@@ -14,7 +15,7 @@ const SILENCE_NS: i64 = 10_000_000_000;
 
 /// How many of the numbers are about the connection, and how many about each side.
 const SHARED: usize = 10;
-const OF_SIDE: usize = 15;
+const OF_SIDE: usize = 17;
 const NUMBERS: usize = SHARED + 2 * OF_SIDE + 1;
 const SHORTEST_PIECE_NS: i64 = 125_000_000;
 const MAX_PIECES: usize = 32;
@@ -39,6 +40,8 @@ struct Side {
     largest: i64,
     passed: i64,
     repeated: i64,
+    scale: i64,
+    window: i64,
 }
 
 impl Side {
@@ -137,6 +140,7 @@ impl Default for Analysis {
             top: UNKNOWN,
             ack: UNKNOWN,
             shortest_ns: UNKNOWN,
+            scale: UNKNOWN,
             ..Side::default()
         };
         Analysis {
@@ -172,7 +176,7 @@ impl Analysis {
         let [syn_ns, connect_ns, syns, end, end_ns, latest_ns, survived_ns, silent_ns, tried_ns, keepalives] =
             [(); SHARED].map(|()| next());
         let sides = [(); 2].map(|()| {
-            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns, shortest_ns, largest, passed, repeated] =
+            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns, shortest_ns, largest, passed, repeated, scale, window] =
                 [(); OF_SIDE].map(|()| next());
             Side {
                 top,
@@ -190,6 +194,8 @@ impl Analysis {
                 largest,
                 passed,
                 repeated,
+                scale,
+                window,
             }
         });
         let retransmitted = Pieces {
@@ -244,6 +250,8 @@ impl Analysis {
                 side.largest,
                 side.passed,
                 side.repeated,
+                side.scale,
+                side.window,
             ]);
         }
         numbers.push(self.retransmitted.length_ns);
@@ -338,6 +346,9 @@ impl Analysis {
             own.duplicate_acks += i64::from(is_duplicate);
             return;
         }
+        if flags & SYN == 0 {
+            own.window = own.window.max(i64::from(window));
+        }
         if before == UNKNOWN || distance(before >> 16, acknowledgment) >= 0 {
             own.ack = latest;
             if other.largest > other.passed {
@@ -404,6 +415,7 @@ impl Analysis {
             own.retransmitted += 1;
             self.retransmitted.note(time_ns, 1);
         }
+        own.scale = segment.window_scale().map_or(UNSCALED, i64::from);
         own.unacked_ns = if own.top == UNKNOWN { time_ns } else { 0 };
         own.top = i64::from(after);
     }

@@ -22,6 +22,8 @@ const TCP: u8 = 6;
 const TCP_HEADER: usize = 20;
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
+const SCALE: u8 = 3;
+const MAX_SCALE: u8 = 14;
 const SACK: u8 = 5;
 const ONE_BLOCK: usize = 10;
 const TWO_BLOCKS: usize = 18;
@@ -50,32 +52,42 @@ pub struct Segment<'a> {
 impl Segment<'_> {
     /// Whether the options report that another segment arrived twice, see `is_d_sack` in kdissect/net/tcp.py.
     pub fn is_d_sack(&self) -> bool {
-        let mut options = self.options;
-        while let [kind, length, ..] = *options {
-            let step = match kind {
-                END => return false,
-                NO_OPERATION => 1,
-                SACK => return self.has_d_sack(options, usize::from(length)),
-                _ => usize::from(length).max(2),
-            };
-            options = options.get(step..).unwrap_or_default();
-        }
-        false
-    }
-
-    fn has_d_sack(&self, option: &[u8], length: usize) -> bool {
-        if length < ONE_BLOCK || length > option.len() {
+        let sack = self.option(SACK);
+        if sack.len() < ONE_BLOCK {
             return false;
         }
         let edge = |number: usize| {
-            let bytes = option.get(2 + 4 * number..).and_then(<[u8]>::first_chunk);
+            let bytes = sack.get(2 + 4 * number..).and_then(<[u8]>::first_chunk);
             u32::from_be_bytes(*bytes.unwrap_or(&[0; 4]))
         };
         let distance = |from: u32, to: u32| to.wrapping_sub(from) as i32;
         if distance(edge(0), self.acknowledgment) > 0 {
             return true;
         }
-        length >= TWO_BLOCKS && distance(edge(2), edge(0)) >= 0 && distance(edge(1), edge(3)) >= 0
+        sack.len() >= TWO_BLOCKS && distance(edge(2), edge(0)) >= 0 && distance(edge(1), edge(3)) >= 0
+    }
+
+    /// The shift count that the options of a SYN offer, see `window_scale` in kdissect/net/tcp.py.
+    pub fn window_scale(&self) -> Option<u8> {
+        match *self.option(SCALE) {
+            [_, _, shift] => Some(shift.min(MAX_SCALE)),
+            _ => None,
+        }
+    }
+
+    /// The first option of a kind, with kind and length; empty if there is none, or it does not end.
+    fn option(&self, wanted: u8) -> &[u8] {
+        let mut options = self.options;
+        while let [kind, length, ..] = *options {
+            let step = match kind {
+                END => break,
+                _ if kind == wanted => return options.get(..usize::from(length)).unwrap_or_default(),
+                NO_OPERATION => 1,
+                _ => usize::from(length).max(2),
+            };
+            options = options.get(step..).unwrap_or_default();
+        }
+        &[]
     }
 }
 

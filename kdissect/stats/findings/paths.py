@@ -18,7 +18,8 @@ from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.contents import EACH, SUM, SUMS
 from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
 from kdissect.stats.findings.rule import Evidence, Rule
-from kdissect.stats.sums import earliest, joined, largest, latest, summed, total
+from kdissect.stats.sums import earliest, joined, largest, latest, merged, summed, total
+from kdissect.stats.windows import Windows
 
 if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Exchange, Frame
@@ -358,19 +359,22 @@ _LOST_SHARE, _STALLED_SHARE = 0.01, 0.1
 @summed
 class Transfers(Evidence):
     """Exchanges, and how long their bytes took on the wire; of their connections the shortest round trip,
-    segments, those that were lost, and how long an end did not read.
+    segments, those that were lost, how long an end did not read, and its windows.
 
     Attributes:
         bytes: of all exchanges, also those that one packet has and that took no time: the counts of the core
             do not tell them apart. So the real rate is at most ``per_second``.
+        request_bytes: those of them that went to the broker.
     """
 
     transfer_us: int = total()
     bytes: int = total()
+    request_bytes: int = total()
     round_trip_ns: int = earliest(NEVER_NS)
     segments: int = total()
     lost: int = total()
     stalled_ns: int = total()
+    windows: Windows = merged(Windows)
 
     @property
     def per_second(self) -> float:
@@ -419,6 +423,7 @@ class SlowTransfer(Rule):
         if tally.form == SUM:
             kept.add(tally)
             kept.bytes += tally.request_bytes + tally.response_bytes
+            kept.request_bytes += tally.request_bytes
         elif tally.exchange is None:
             kept.transfer_us += tally.transfer_us
         else:
@@ -438,6 +443,7 @@ class SlowTransfer(Rule):
         one_ns, other_ns = tcp.shortest_round_trip_ns(0), tcp.shortest_round_trip_ns(1)
         if one_ns is not None and other_ns is not None:
             kept.round_trip_ns = min(kept.round_trip_ns, one_ns + other_ns)
+        kept.windows.add(row)
 
     def _reports(self, each: Transfers) -> bool:
         return (
@@ -454,8 +460,21 @@ class SlowTransfer(Rule):
         return (
             f"{size(round(each.per_second))}/s while messages were under way, for "
             f"{duration(1000 * each.transfer_us)}: {size(each.under_way)} in each round trip of "
-            f"{duration(each.round_trip_ns)}, {lost} lost"
+            f"{duration(each.round_trip_ns)}, {lost} lost; {_limit(each)}"
         )
+
+
+def _limit(each: Transfers) -> str:
+    """What the window of the end that received bound allows."""
+    windows, is_upload = each.windows, 2 * each.request_bytes > each.bytes
+    window = windows.broker_window_bytes if is_upload else windows.client_window_bytes
+    if window is None:
+        return "window unknown without the SYN"
+    bound = size(round(window * SECOND_NS / each.round_trip_ns))
+    text = f"the window of the {BROKER if is_upload else CLIENT}, {size(window)}, allows {bound}/s"
+    if windows.client_unscaled or windows.broker_unscaled:
+        text += f", the {CLIENT if windows.client_unscaled else BROKER} did not offer window scaling"
+    return text
 
 
 def _unfinished(exchange: Exchange) -> Frame | None:

@@ -177,10 +177,18 @@ def test_a_broker_that_stops_ends_all_polls_at_once() -> None:
 
 
 def sent_slowly(
-    seconds: float = 0.5, *, round_trip_s: float = 0.04, pieces: int = 30, again: int = 0, closed_s: int = 0
+    seconds: float = 0.5,
+    *,
+    round_trip_s: float = 0.04,
+    pieces: int = 30,
+    again: int = 0,
+    closed_s: int = 0,
+    options: tuple[bytes, bytes] = (b"", b""),
 ) -> Talk:
     """A request that a client far away sends a segment at a time, each after a while, then its response."""
-    one = talk().put(0, SYN, acknowledgment=0).waits(round_trip_s).put(1, SYN | ACK).put(0, ACK)
+    syn, answer = options
+    one = talk().put(0, SYN, acknowledgment=0, options=syn).waits(round_trip_s)
+    one.put(1, SYN | ACK, options=answer).put(0, ACK)
     topics = [{"name": f"{number:01000}", "partition_data": []} for number in range(pieces)]
     body = {"acks": 1, "timeout_ms": 9, "topic_data": topics}
     data = request(PRODUCE, 7, body, correlation_id=1)
@@ -197,10 +205,36 @@ def sent_slowly(
 def test_a_window_limits_how_fast_a_message_arrives() -> None:
     (row,) = (row for row in findings(sent_slowly()) if row.rule == "slow-transfer")
     assert (row.severity, row.subject) == ("warning", "client test-client at 10.0.0.1, broker 10.0.0.2:9092")
-    begin, end = "3.0 KB/s while messages were under way, for 10.", ", nothing lost"
+    begin = "3.0 KB/s while messages were under way, for 10."
     assert row.message.startswith(begin)
-    assert row.message.endswith(end)
+    assert ", nothing lost; the window of the broker, 64.2 KB, allows 1.5 MB/s" in row.message
     assert "slow-transfer" in rules(sent_slowly(closed_s=1)), "the window is closed for a small part of it"
+
+
+SCALE, NO_SCALE = bytes.fromhex("01030302"), bytes.fromhex("020405b4")
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        ((SCALE, SCALE), "the window of the broker, 257.0 KB, allows 6.1 MB/s"),
+        ((NO_SCALE, NO_SCALE), "the client did not offer window scaling"),
+        ((SCALE, NO_SCALE), "the broker did not offer window scaling"),
+    ],
+    ids=["both", "client", "broker"],
+)
+def test_who_did_not_offer_window_scaling(options: tuple[bytes, bytes], end: str) -> None:
+    one = sent_slowly(options=options)
+    (row,) = (row for row in findings(one) if row.rule == "slow-transfer")
+    assert row.message.endswith(end)
+
+
+def test_without_a_syn_the_window_is_unknown() -> None:
+    one = sent_slowly()
+    del one.packets[:2]
+    assert "window unknown without the SYN" in "".join(
+        row.message for row in findings(one) if row.rule == "slow-transfer"
+    )
 
 
 @pytest.mark.parametrize(
