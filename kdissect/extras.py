@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +18,8 @@ def install(extra: str) -> str:
     """The command: in the clone that kdissect was installed from, if that is still there (PEP 610); otherwise
     with the packages of the extra.
     """
+    from importlib import metadata  # which loads modules for mail and zip files
+
     try:
         own = metadata.distribution("kdissect")
     except metadata.PackageNotFoundError:  # loaded from a zip, or a directory on the path

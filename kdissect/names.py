@@ -7,7 +7,7 @@ what ``kept`` returns, and tables count their ``entries``.
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from _blake2 import blake2b  # as in net/duplex.py
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 

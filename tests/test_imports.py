@@ -69,6 +69,12 @@ def test_what_opens_records_is_not_loaded_before_there_are_any(command: str) -> 
     assert not modules & {"kdissect.kafka.batches", "crc32c"}
 
 
+def test_exchanges_need_no_rows_of_a_summary_no_openssl_and_no_metadata_of_packages() -> None:
+    modules = modules_after("from kdissect.cli.main import main; main(['read', 'samples/quickstart.pcap'])")
+    assert "kdissect.text.table" in modules
+    assert not modules & {"kdissect.stats.document", "_hashlib", "importlib.metadata"}
+
+
 @pytest.mark.parametrize("command", ["read", "records", "summary"])
 def test_what_several_processes_need_is_not_loaded_for_one(command: str) -> None:
     modules = modules_after(f"from kdissect.cli.main import main; main(['{command}', '--help'])")

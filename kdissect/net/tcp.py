@@ -15,7 +15,6 @@ from binascii import b2a_base64
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha1
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -238,6 +237,8 @@ def community_id(one: Endpoint, other: Endpoint) -> str:
     """The Community ID of a TCP connection, the same in both directions: version 1, with seed 0, from
     https://github.com/corelight/community-id-spec.
     """
+    from hashlib import sha1  # loads OpenSSL, for one column
+
     (ip, port), (far_ip, far_port) = sorted(
         (_packed(end.ip), end.port.to_bytes(2, "big")) for end in (one, other)
     )

@@ -16,7 +16,6 @@ from kdissect.phrases import (
     truncate,
     wrapped,
 )
-from kdissect.stats.document import OfCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -115,6 +114,8 @@ def table(
 
 def are_of_several_clusters(rows: Sequence[Any]) -> bool:
     """Whether rows must be shown with their cluster."""
+    from kdissect.stats.document import OfCluster  # with all rows of a summary, which take long to load
+
     clusters = {getattr(row, "cluster_id", None) for row in rows}
     return len(clusters - {None}) > 1 or (len(clusters) > 1 and isinstance(rows[0], OfCluster))
 

@@ -41,9 +41,10 @@ def same(path: Path, command: str) -> bytes:
     """Check that several processes show the same as one, and return it."""
     status, out, errors = shown(path, *command.split())
     for jobs in ("2", "3"):
-        assert shown(path, *command.split(), "-j", jobs)[:2] == (status, out)
+        other = shown(path, *command.split(), "-j", jobs)
+        assert other[:2] == (status, out)
         if "-c" not in command:  # then it says how many were read ahead
-            assert shown(path, *command.split(), "-j", jobs)[2] == errors
+            assert other[2] == errors
     return out
 
 
