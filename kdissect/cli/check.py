@@ -75,18 +75,16 @@ def check(
     interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
     be decoded, each with an example.
     """
-    from kdissect.sinks.tallies import Tallies
     from kdissect.stats.health import health
     from kdissect.stats.summarizer import HealthCounts, full_tables
 
     query = take_query(options)
     counts = HealthCounts(query.limits)
-    observer = counts.connection_feed(query.limits)
-    sink = Tallies(counts, observer, query.demand())
-    with open_run(query, jobs=processes(query, jobs), observer=observer) as run:
+    sink = counts.sink(query.options, query.filter)
+    with open_run(query, jobs=processes(query, jobs), observer=sink.connections) as run:
         run.into(sink)
         rows = counts.findings.rows()
-        document = run.totals.check_document(observer, health(rows, counts.load))
+        document = run.totals.check_document(sink.connections, health(rows, counts.load))
         _write(run, document, max_rows, color, as_json=as_json)
     for line in loss_lines({"full_tables": full_tables(counts)}):
         warn(line)

@@ -213,14 +213,13 @@ def write(
 def _explain(comments: Comments, query: Query, of: Run) -> None:
     """Add the findings about the whole input; none if Ctrl-C is pressed, which interrupts the run as well."""
     from kdissect.query.filters import build
-    from kdissect.sinks.tallies import Tallies
     from kdissect.stats.summarizer import HealthCounts
 
     counts = HealthCounts(query.limits)
-    observer = counts.connection_feed(query.limits)
     whole = replace(query, filter=build(where=None), options=replace(query.options, exchanges=frozenset()))
-    with open_run(whole, observer=observer) as run:
-        run.into(Tallies(counts, observer, whole.demand()))
+    sink = counts.sink(whole.options, whole.filter)
+    with open_run(whole, observer=sink.connections) as run:
+        run.into(sink)
     if run.interrupted:
         of.interrupted = True
         return

@@ -388,11 +388,11 @@ class HealthCounts(Summed):
         self.sessions = FetchSessions(limits)
         self._summing = Summing(limits, [self.findings.feed, self.load.add])
 
-    def connection_feed(self, limits: Limits) -> ConnectionFeed:
-        """What passes connections on to this, as observer of a dissection."""
-        feed = ConnectionFeed(limits, self.connect, filtered=False)
-        feed.on_name.append(self.findings.resolved)
-        return feed
+    def sink(self, options: Options, criteria: Filter) -> Tallies[HealthCounts, ConnectionFeed]:
+        """See ``Summarizer``; all connections count."""
+        observer = ConnectionFeed(options.limits, self.connect, filtered=False)
+        observer.on_name.append(self.findings.resolved)
+        return Tallies(self, observer, Demand.of(options, criteria))
 
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange."""

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
-use crate::kafka::tree::TopicNames;
+use crate::kafka::tree::{Bodies, Decoded, TopicNames};
 use crate::sinks::decimal::push_digits;
 use crate::{Odd, Why};
 
@@ -122,6 +122,14 @@ impl<'a> Answered<'a> {
     pub fn is_rejected(&self) -> bool {
         let body = self.response.data.get(CORRELATION_ID_BYTES..);
         self.header.api_key == API_VERSIONS && body.is_some_and(|body| body.starts_with(&UNSUPPORTED_VERSION))
+    }
+
+    /// Decodes the bodies; odd if the broker does not support the version. `tags`: as for `response_body`.
+    pub fn decoded(&self, bodies: &Bodies, tags: &[u8], budget: i64) -> Result<Decoded<'a>, Odd> {
+        if self.is_rejected() {
+            return Err(Why::Rejected.odd());
+        }
+        bodies.decoded(self.request_body()?, Some(self.response_body(tags)?), budget)
     }
 
     /// Odd if it has errors that are left to Python.

@@ -542,17 +542,8 @@ impl Sink for RecordWriter {
         let writer = &mut self.writer;
         let (row, tags, of_api) = self.apis.get(&writer.plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
-        if exchange.is_rejected() {
-            return Err(Odd);
-        }
-        let decoded = row.bodies.decoded(
-            exchange.request_body()?,
-            Some(exchange.response_body(tags)?),
-            writer.plan.common.budget,
-        )?;
-        if decoded.has_unknown || decoded.is_followed {
-            return Err(Odd);
-        }
+        let decoded = exchange.decoded(&row.bodies, tags, writer.plan.common.budget)?;
+        decoded.check()?;
         exchange.check_errors(!decoded.errors.is_empty())?;
         let start = out.len();
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);

@@ -97,14 +97,7 @@ impl Sink for Rows {
         let common = &plan.common;
         let (row, tags, of_api) = self.apis.get(common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
-        let decoded = row.bodies.decoded(
-            exchange.request_body()?,
-            Some(exchange.response_body(tags)?),
-            common.budget,
-        )?;
-        if exchange.is_rejected() {
-            return Err(Why::Rejected.odd());
-        }
+        let decoded = exchange.decoded(&row.bodies, tags, common.budget)?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
         if throttle_time_ms.is_some_and(|number| number != 0) {
             return Err(Why::Throttled.odd());

@@ -334,11 +334,7 @@ impl Sink for Tallies {
         let plan = &self.plan;
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
-        let decoded = row.bodies.decoded(
-            exchange.request_body()?,
-            Some(exchange.response_body(tags)?),
-            plan.common.budget,
-        )?;
+        let decoded = exchange.decoded(&row.bodies, tags, plan.common.budget)?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
         if throttle_time_ms != 0 {
             return Err(Why::Throttled.odd());

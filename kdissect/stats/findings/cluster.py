@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import WARNING
 from kdissect.limits import SECOND_NS
 from kdissect.phrases import listed, many
-from kdissect.stats.findings.rule import Bursts, Minutes, Rule
+from kdissect.stats.findings.rule import Bursts, Minutes, Rule, partitions_in
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import merged, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kdissect.model import Body
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Scope
 
@@ -65,11 +62,11 @@ class ElectionsLost(Rule):
     def feed(self, facts: Facts) -> None:
         """Count the votes that a response does not grant."""
         candidates = {
-            of: partition.get("replica_id") for of, partition in _partitions(facts.exchange.request)
+            of: partition.get("replica_id") for of, partition in partitions_in(facts, facts.exchange.request)
         }
-        for of, partition in _partitions(facts.exchange.response):
+        for of, partition in partitions_in(facts, facts.exchange.response):
             if partition.get("vote_granted") is False:
-                kept = self.kept[facts.kept(of[0])]
+                kept = self.kept[of[0]]
                 kept.add(facts)
                 candidate = candidates.get(of)
                 kept.candidates.add("?" if candidate is None else str(candidate))
@@ -80,13 +77,6 @@ class ElectionsLost(Rule):
     def _message(self, _: Scope, each: Votes) -> str:
         nodes = listed(each.candidates.first(_NAMED), "node")
         return f"{many(each.count, 'vote')} refused to {nodes}, {each.peak}"
-
-
-def _partitions(body: Body | None) -> Iterator[tuple[tuple[str, int | None], Body]]:
-    """The partitions in a message, after their topics and indexes."""
-    for topic in (body or {}).get("topics") or ():
-        for partition in topic.get("partitions") or ():
-            yield (topic.get("topic_name") or "?", partition.get("partition_index")), partition
 
 
 # ------------------------------------------------------------------------------------------------------------

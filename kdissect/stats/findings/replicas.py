@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kdissect.anomalies import WARNING
 from kdissect.phrases import duration, times
-from kdissect.stats.findings.rule import Evidence, Rule
+from kdissect.stats.findings.rule import Evidence, Rule, partitions_in
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, joined, largest, merged, summed, total
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
-    from kdissect.model import Body
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
 
@@ -141,8 +140,9 @@ class ReplicaOutOfSync(Rule):
     def _change(self, facts: Facts) -> None:
         """Add what a leader changed."""
         request = facts.exchange.request or {}
-        after = {of: each.get("partition_epoch") for of, each in _partitions(facts, facts.exchange.response)}
-        for of, each in _partitions(facts, request):
+        changed = partitions_in(facts, facts.exchange.response)
+        after = {of: each.get("partition_epoch", _UNKNOWN) for of, each in changed}
+        for of, each in partitions_in(facts, request):
             in_sync = each.get("new_isr") or [
                 one.get("broker_id") for one in each.get("new_isr_with_epochs") or ()
             ]
@@ -157,7 +157,7 @@ class ReplicaOutOfSync(Rule):
         """Add those of a Metadata response, which may have very many partitions."""
         time_ns, table = facts.time_ns, self.reported
         known = table.get
-        for of, each in _partitions(facts, facts.exchange.response):
+        for of, each in partitions_in(facts, facts.exchange.response):
             kept = known(of)
             if kept is None and table.other is not None:
                 continue
@@ -186,16 +186,6 @@ class ReplicaOutOfSync(Rule):
         return (
             f"removed from the in-sync replicas {times(each.count)} by its leader, node {each.leader}; {back}"
         )
-
-
-def _partitions(facts: Facts, body: Body | None) -> Iterator[tuple[tuple[str, int], Any]]:
-    """The partitions in a message, after their topics and indexes."""
-    names = facts.exchange.topic_ids
-    for topic in (body or {}).get("topics") or ():
-        topic_id = topic.get("topic_id") or ""
-        name = facts.kept(topic.get("topic_name") or topic.get("name") or names.get(topic_id, topic_id))
-        for each in (topic.get("partitions") or ()) if name else ():
-            yield (name, each.get("partition_index", _UNKNOWN)), each
 
 
 def _removals(changes: list[Change], reported: ReportedSets) -> dict[int, Removals]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kdissect.limits import Limits
+    from kdissect.model import Body
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.contents import Noted
@@ -392,6 +393,19 @@ class TransactionRule(Rule):
     """A rule that needs to know transactions: its rule set follows them, once for all rules."""
 
     transactions: Transactions = fed()
+
+
+def partitions_in(facts: Facts, body: Body | None) -> Iterator[tuple[tuple[str, int], Body]]:
+    """The partitions in a message of an exchange, after their topics and indexes; -1 if a message names them
+    in another way.
+    """
+    body = body or {}
+    names = facts.exchange.topic_ids
+    for topic in body.get("topics") or body.get("responses") or ():
+        topic_id = topic.get("topic_id") or ""
+        name = facts.kept(topic.get("topic_name") or topic.get("name") or names.get(topic_id, topic_id))
+        for each in (topic.get("partitions") or ()) if name else ():
+            yield (name, each.get("partition_index", -1)), each
 
 
 ADVERTISING = frozenset({"Metadata", "FindCoordinator", "DescribeCluster"})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdissect.anomalies import NOTE, WARNING
 from kdissect.kafka.codes import error_code
 from kdissect.phrases import many, times
-from kdissect.stats.findings.rule import Evidence, Rule
+from kdissect.stats.findings.rule import Evidence, Rule, partitions_in
 from kdissect.stats.sums import largest, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kdissect.model import Body
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Scope
@@ -69,13 +67,13 @@ class ShareRedelivery(Rule):
     def feed(self, facts: Facts) -> None:
         """Count deliveries and acknowledgments."""
         group = facts.group
-        for topic, partition in _partitions(facts, facts.exchange.request):
+        for (topic, _), partition in partitions_in(facts, facts.exchange.request):
             if not facts.is_whole:
                 self.kept[group, topic].is_partial = True
             for batch in partition.get("acknowledgement_batches") or ():
                 self.kept[group, topic].acknowledged.update(_kinds(batch))
         name = "error_code" if facts.api == "ShareAcknowledge" else "acknowledge_error_code"
-        for topic, partition in _partitions(facts, facts.exchange.response):
+        for (topic, _), partition in partitions_in(facts, facts.exchange.response):
             again = sum(
                 _count(each)
                 for each in partition.get("acquired_records") or ()
@@ -99,14 +97,6 @@ class ShareRedelivery(Rule):
         kinds = [f"{each.acknowledged[kind]:,} {name}" for kind, name in _KINDS.items()]
         known = "" if each.is_partial else f"; {', '.join(kinds)}"
         return f"{late}{many(each.again, 'record')} delivered again{known}"
-
-
-def _partitions(facts: Facts, body: Body | None) -> Iterator[tuple[str, Any]]:
-    """The partitions in a message, after their topics."""
-    for topic in (body or {}).get("topics") or (body or {}).get("responses") or ():
-        topic_id = topic.get("topic_id", "")
-        for partition in topic.get("partitions") or ():
-            yield facts.kept(facts.exchange.topic_ids.get(topic_id, topic_id)), partition
 
 
 def _count(batch: Body) -> int:
