@@ -538,6 +538,7 @@ class Exchange:
         retransmitted_ns: when bytes of the request were last retransmitted, or arrived behind later ones,
             before the response; None: never.
         parts: of the latency; None unless answered and ``split_latency`` is set.
+        think_us: of a fetch: since the response to the previous one of the connection; likewise.
         topic_ids: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
@@ -573,6 +574,7 @@ class Exchange:
     expected_errors: tuple[str, ...] = ()
     retransmitted_ns: int | None = None
     parts: LatencyParts | None = None
+    think_us: int | None = None
     announced: int | None = None
     is_out_of_order: bool = False
     is_held_up: bool = False

@@ -20,8 +20,12 @@ seen, share groups (their responses have none), errors, and records that a quota
 past the high watermark: if it got records or an error, it is unknown whether it waited, and its service time
 is never known. (KRaft fetches wait although their ``min_bytes`` is 0.)
 
-Holds, for each connection, the end of the previous response, and the last high watermarks of the partitions
-that consumers fetch: at most ``Limits.watermarks``; the least recently reported are dropped.
+The time between two fetches in which a consumer asks for nothing is its think time: from the last byte of a
+response to the last byte of the next request.
+
+Holds, for each connection, the ends of the previous response and the previous fetch, and the last high
+watermarks of the partitions that consumers fetch: at most ``Limits.watermarks``; the least recently reported
+are dropped.
 """
 
 from __future__ import annotations
@@ -85,19 +89,23 @@ class Splitters:
         self._held = 0
 
     def split(self, exchange: Exchange) -> None:
-        """Set ``parts`` of a decoded exchange. The exchanges of a connection must come in order."""
+        """Set ``parts`` and ``think_us`` of a decoded exchange. Those of a connection must come in order."""
         splitter: _Splitter = exchange.connection.splitter or self._of(exchange.connection)
         splitter.feed(exchange)
 
-    def lend(self, info: ConnectionInfo) -> tuple[int | None, int, list[Watermark] | None]:
+    def lend(self, info: ConnectionInfo) -> tuple[int | None, int | None, int, list[Watermark] | None]:
         """The first fields of ``MemoryState``."""
         return self._of(info).state
 
     def restore(
-        self, info: ConnectionInfo, previous_ns: int | None, watermarks: Iterable[Watermark] | None
+        self,
+        info: ConnectionInfo,
+        previous_ns: int | None,
+        fetched_ns: int | None,
+        watermarks: Iterable[Watermark] | None,
     ) -> None:
         """Continue after usual exchanges that the native core has split, see ``MemoryState``."""
-        self._of(info).restore(previous_ns, watermarks)
+        self._of(info).restore(previous_ns, fetched_ns, watermarks)
 
     def note_versions(self, info: ConnectionInfo, versions: Iterable[tuple[int, int, int]]) -> None:
         """Learn from an ApiVersions response that the core has counted: API keys, first and last versions."""
@@ -137,13 +145,14 @@ class _Splitter:
     """What the parts of a connection's next latency depend on; ``held``: entries of its watermarks."""
 
     __slots__ = (
-        "_account", "_has_kip_219", "_is_certain", "_max_watermarks", "_previous_ns", "_unmuted_ns",
-        "_watermarks", "held",
+        "_account", "_fetched_ns", "_has_kip_219", "_is_certain", "_max_watermarks", "_previous_ns",
+        "_unmuted_ns", "_watermarks", "held",
     )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits, account: Callable[[_Splitter], object]) -> None:
         self._account = account  # to be called when the watermarks have changed
         self._previous_ns: int | None = 0  # last byte of the previous response; None: unknown
+        self._fetched_ns: int | None = None  # the same of the previous fetch
         self._unmuted_ns = 0 if info.from_start else NEVER_NS  # the broker reads again by this time
         self._is_certain = info.from_start  # and not before
         self._has_kip_219: bool | None = None
@@ -152,18 +161,21 @@ class _Splitter:
         self.held = 0
 
     @property
-    def state(self) -> tuple[int | None, int, list[Watermark] | None]:
+    def state(self) -> tuple[int | None, int | None, int, list[Watermark] | None]:
         """See ``Splitters.lend``."""
         watermarks: list[Watermark] = []
         for (topic, partition), offsets in self._watermarks.items():
             if topic is None or partition is None:
-                return self._previous_ns, self._unmuted_ns, None
+                return self._previous_ns, self._fetched_ns, self._unmuted_ns, None
             watermarks.append(Watermark(topic, partition, *offsets))
-        return self._previous_ns, self._unmuted_ns, watermarks
+        return self._previous_ns, self._fetched_ns, self._unmuted_ns, watermarks
 
-    def restore(self, previous_ns: int | None, watermarks: Iterable[Watermark] | None) -> None:
+    def restore(
+        self, previous_ns: int | None, fetched_ns: int | None, watermarks: Iterable[Watermark] | None
+    ) -> None:
         """See ``Splitters``."""
         self._previous_ns, self._unmuted_ns, self._is_certain = previous_ns, 0, True
+        self._fetched_ns = fetched_ns
         if watermarks is not None:
             self._watermarks = {
                 (each.topic, each.partition): (each.high_watermark, each.last_stable) for each in watermarks
@@ -180,6 +192,7 @@ class _Splitter:
         response = exchange.response_frame
         if exchange.anomalies and _may_hide_response(exchange):
             self._previous_ns, self._unmuted_ns, self._is_certain = None, NEVER_NS, False
+            self._fetched_ns = None
         if response is None:
             return
         if exchange.is_out_of_order:  # the broker does not serve one request at a time
@@ -200,6 +213,10 @@ class _Splitter:
             exchange.parts = self._parts(
                 exchange.time_ns, response.start_ns, delay_ns, exchange.retransmitted_ns, waited
             )
+            if exchange.api_key in FETCHES:
+                if self._fetched_ns is not None and self._fetched_ns <= exchange.time_ns:
+                    exchange.think_us = (exchange.time_ns - self._fetched_ns) // 1000
+                self._fetched_ns = response.end_ns if throttle_ns == 0 else None  # clients wait that long
             if exchange.api_key == FETCH:
                 self._note_watermarks(exchange.response or {})
                 self._account(self)

@@ -23,6 +23,7 @@ class MemoryState(NamedTuple):
 
     Attributes:
         previous_ns: last byte of the previous response; None: unknown.
+        fetched_ns: the same of the previous fetch; None: there was none, or it is unknown.
         unmuted_ns: by when the broker reads again.
         watermarks: those that it has seen, the least recently reported first. None: they are left to Python;
             on the way back: they are as before.
@@ -31,6 +32,7 @@ class MemoryState(NamedTuple):
     """
 
     previous_ns: int | None
+    fetched_ns: int | None
     unmuted_ns: int
     watermarks: Sequence[Watermark] | None
     sessions: Mapping[int, Sequence[Position] | None]
@@ -62,7 +64,7 @@ def memory_plan(splitters: Splitters, sessions: FetchSessions | None = None) -> 
         return MemoryState(*splitters.lend(info), open_sessions)
 
     def restore(info: ConnectionInfo, state: MemoryState) -> None:
-        splitters.restore(info, state.previous_ns, state.watermarks)
+        splitters.restore(info, state.previous_ns, state.fetched_ns, state.watermarks)
         if sessions is not None:
             for session_id, positions in state.sessions.items():
                 sessions.restore(info.key, session_id, positions or ())

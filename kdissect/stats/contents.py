@@ -143,18 +143,34 @@ class ReadTopic(NamedTuple):
     partitions: list[ReadPartition]
 
 
+class CountedPolls(NamedTuple):
+    """Fetches whose think time is known, and the sums of that and of what the client waited for them.
+
+    Attributes:
+        pauses: those with a long one, see ``lag.PAUSE_US``; ``paused_us``: the sum of these.
+    """
+
+    number: int
+    think_us: int
+    waited_us: int
+    pauses: Noted
+    paused_us: int
+
+
 class CountedReads(NamedTuple):
     """Of Fetch exchanges.
 
     Attributes:
         kind: see ``latency.waiter``.
         empty: responses without records.
+        polls: of those with a known think time.
         topics: all of their sessions.
     """
 
     kind: str
     max_wait_ms: int
     empty: Noted
+    polls: CountedPolls
     topics: list[ReadTopic]
 
     @property

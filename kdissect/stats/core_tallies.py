@@ -22,6 +22,7 @@ from kdissect.stats.contents import (
     CommittedPartition,
     CommittedTopic,
     CountedBeats,
+    CountedPolls,
     CountedProducer,
     CountedReads,
     CountedRun,
@@ -134,7 +135,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites
     return CountedWrites(acks, written, [CountedProducer(*each) for each in producers])
 
 
-def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> CountedReads:
+def _reads(kind: str, max_wait_ms: int, empty: Any, polls: Any, topics: list[Any]) -> CountedReads:
     read = [
         ReadTopic(
             Topic(*topic),
@@ -145,7 +146,9 @@ def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> Counte
         )
         for topic, partitions in topics
     ]
-    return CountedReads(kind, max_wait_ms, Noted(*empty), read)
+    number, think_us, waited_us, pauses, paused_us = polls
+    known = CountedPolls(number, think_us, waited_us, Noted(*pauses), paused_us)
+    return CountedReads(kind, max_wait_ms, Noted(*empty), known, read)
 
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> CountedBeats:

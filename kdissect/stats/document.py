@@ -220,6 +220,11 @@ class LagRow(OfCluster):
         "Age of the newest record it received, if there were more to read; 0 if there were none."
     )
     seconds_worst: float | None = described("The largest such age.")
+    think_us: int | None = described(
+        "Time between the fetches of the client from any partition, in microseconds: the sum of `think_us`. "
+        "Of a group: of the client IDs that commit its offsets. Null if it is not known."
+    )
+    waited_us: int | None = described("What it waited for those fetches, in microseconds.")
     first: datetime = described("Its first fetch or commit.")
     last: datetime = described("Its last fetch or commit.")
     count: int = described("Fetch responses that show a lag; of a group: commits and OffsetFetch responses.")
@@ -709,6 +714,12 @@ class RecordsRow(OfCluster):
     produced_batches: int = described("Record batches, or messages of magic 0 and 1.")
     produced_records_per_second: float | None = described("Over the time span of the whole summary.")
     produced_bytes_per_second: float | None = described("As above.")
+    sent_bytes: int = described(
+        "Bytes of all batches that producers sent: also those that were rejected, or for which no response "
+        "says whether they were written, and which producers usually send again. `produced_bytes` are the "
+        "goodput, these the throughput."
+    )
+    sent_bytes_per_second: float | None = described("Over the time span of the whole summary.")
     fetched_records: int | None = described("Records sent to consumers; null as above.")
     fetched_bytes: int = described("Bytes of their batches on the wire.")
     fetched_batches: int = described("Record batches, or messages of magic 0 and 1.")

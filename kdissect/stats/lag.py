@@ -17,7 +17,7 @@ from kdissect.exchanges.fetch_sessions import FETCH
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.contents import EACH
 from kdissect.stats.document import LagOverTimeRow, LagPoint, LagRow
-from kdissect.stats.quantiles import Bounded, other_counts
+from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import moment
 from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, summed, total
 
@@ -36,8 +36,11 @@ _LATEST = -1  # ListOffsets timestamp of the end
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
 _SAMPLES = 64
 _OVER_TIME = 20  # groups
+_MEMBERS = 100  # clients of a group
 _MIN_BITS = 20  # of nanoseconds: a millisecond
 _MS_NS = 1_000_000
+PAUSE_US = 500_000
+"""From this think time on, a consumer pauses. The core has it, too."""
 
 Reader = tuple[str, str, int]  # client or group, topic, partition
 
@@ -163,12 +166,53 @@ class ClientLag(Summed):
 
 
 @summed
+class Polling(Summed):
+    """Fetches of consumers whose think time is known.
+
+    Attributes:
+        think_us: sum of their think times; ``paused_us``: of those that are at least ``PAUSE_US``.
+        waited_us: what the consumer waited for them.
+    """
+
+    fetches: int = total()
+    think_us: int = total()
+    waited_us: int = total()
+    paused_us: int = total()
+
+    def add(self, tally: Tally) -> None:
+        """Add a tally of Fetch exchanges."""
+        if tally.exchange is None:
+            if (reads := tally.reads) is not None:
+                self.fetches += reads.polls.number
+                self.think_us += reads.polls.think_us
+                self.waited_us += reads.polls.waited_us
+                self.paused_us += reads.polls.paused_us
+        elif (think_us := tally.exchange.think_us) is not None:
+            self.fetches += 1
+            self.think_us += think_us
+            self.waited_us += (tally.latency_us or 0) if tally.total_us is None else tally.total_us
+            self.paused_us += think_us if think_us >= PAUSE_US else 0
+
+    @property
+    def times(self) -> dict[str, Any]:
+        """``think_us`` and ``waited_us`` of a row."""
+        both = {"think_us": self.think_us, "waited_us": self.waited_us}
+        return both if self.fetches else dict.fromkeys(both)
+
+
+@summed
 class Lag(Summed):
-    """Positions, commits and high watermarks."""
+    """Positions, commits and high watermarks.
+
+    Attributes:
+        polling: by client; ``committers``: clients by group.
+    """
 
     ends: Bounded[tuple[str, int], PartitionEnd] = merged()
     clients: Bounded[Reader, ClientLag] = merged()
     commits: Bounded[Reader, Samples] = merged()
+    polling: Bounded[str, Polling] = merged()
+    committers: Bounded[str, Distinct] = merged()
 
     takes = EACH
 
@@ -177,6 +221,8 @@ class Lag(Summed):
         self.ends = Bounded(rows, PartitionEnd)
         self.clients = Bounded(rows, ClientLag)
         self.commits = Bounded(rows, Samples)
+        self.polling = Bounded(rows, Polling)
+        self.committers = Bounded(rows, Distinct)
 
     def feed(self, tally: Tally) -> None:
         """Add positions, commits, and ends of partitions."""
@@ -193,6 +239,7 @@ class Lag(Summed):
             if (commit := committed(tally, each)) is not None:
                 group, offset = commit
                 self.commits[group, each.topic, each.partition].add(time_ns, offset)
+                self.committers[group].add(tally.client)
             elif (end := end_of(tally, each)) is not None:
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
 
@@ -210,7 +257,11 @@ class Lag(Summed):
                         samples.add_counted(counted)
                     if not reads.are_replicated:
                         self.clients[tally.client, topic.name, read.partition].add_counted(read.lags)
+            if not reads.are_replicated:
+                self.polling[tally.client].add(tally)
         if (beats := tally.beats) is not None:
+            if beats.topics:
+                self.committers[beats.member[0]].add(tally.client)
             for committed_topic in beats.topics:
                 for commit in committed_topic.partitions:
                     reader = beats.member[0], committed_topic.topic.name, commit.partition
@@ -222,6 +273,7 @@ class Lag(Summed):
                     self.ends[reported.topic.name, partition].high_watermark.add_counted(offsets)
                 else:
                     self.commits[group, reported.topic.name, partition].add_counted(offsets)
+                    self.committers[group].add(tally.client)
 
     def rows(self) -> list[LagRow]:
         """The largest lag first."""
@@ -241,6 +293,8 @@ class Lag(Summed):
         return other_counts(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:
+        if not facts.replica:
+            self.polling[facts.client].add(facts)
         for position in facts.positions:
             if position.error:
                 continue
@@ -271,6 +325,7 @@ class Lag(Summed):
             worst=moment(-client_lag.worst[1]),
             seconds=client_lag.seconds,
             seconds_worst=later(client_lag.worst_seconds, client_lag.seconds),
+            **self._polling_of([client]).times,
             first=moment(client_lag.first[0]),
             last=moment(client_lag.last[0]),
             count=client_lag.count,
@@ -297,10 +352,18 @@ class Lag(Summed):
             worst=None if worst is None else moment(worst[0]),
             seconds=None,
             seconds_worst=None,
+            **self._polling_of(self.committers[group].first(_MEMBERS)).times,
             first=moment(samples[0][0]),
             last=moment(samples[-1][0]),
             count=commits.count,
         )
+
+    def _polling_of(self, clients: Iterable[str]) -> Polling:
+        polling = Polling()
+        for client in clients:
+            if client in self.polling:
+                polling.merge(self.polling[client])
+        return polling
 
     def _lags(self, topic: str, partition: int, commits: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """The lag each time a commit or the high watermark changed, once both are known."""

@@ -96,6 +96,7 @@ class Volume(Summed):
     Attributes:
         touches: number of exchanges with it; for a topic, summed over its partitions.
         unknown: records of Produce requests for which no response says whether they were written.
+        rejected: those of requests that failed.
         codecs, fetched_codecs: batches written, and sent to consumers, by codec.
     """
 
@@ -104,6 +105,7 @@ class Volume(Summed):
     fetched: RecordTotals = merged(RecordTotals)
     replicated: RecordTotals = merged(RecordTotals)
     unknown: RecordTotals = merged(RecordTotals)
+    rejected: RecordTotals = merged(RecordTotals)
     codecs: Counter[str] = total(Counter)
     fetched_codecs: Counter[str] = total(Counter)
     inflation: Inflation = merged(Inflation)
@@ -115,7 +117,9 @@ class Volume(Summed):
         produced, fetched = each.produced, each.fetched
         if produced is not None and each.error is None and facts.exchange.kind != UNACKNOWLEDGED:
             self.unknown.add(produced)
-        elif produced is not None and not each.error:
+        elif produced is not None and each.error:
+            self.rejected.add(produced)
+        elif produced is not None:
             codecs = self.produced.add(produced).codecs
             for codec in codecs:
                 self.codecs[codec] += 1

@@ -115,8 +115,11 @@ def load(counted: Load, seconds: float) -> dict[str, Any]:
 
 def volume(counted: Volume, seconds: float) -> dict[str, Any]:
     """Fields common to topics and partitions, except those that ``row_of`` copies."""
+    sent_bytes = counted.produced.bytes + counted.unknown.bytes + counted.rejected.bytes
     return {
         **_direction("produced", counted.produced, seconds),
+        "sent_bytes": sent_bytes,
+        "sent_bytes_per_second": per_second(sent_bytes, seconds),
         **_direction("fetched", counted.fetched, seconds),
         "replicated_bytes": counted.replicated.bytes,
         "unknown_records": None if counted.unknown.uncounted else counted.unknown.records,

@@ -367,6 +367,14 @@ EXCHANGE: tuple[Column, ...] = (
         "that it did not hold; if captured at the client, a network round trip is part of it. Null if the "
         "broker held the request (see `wait_us`), or if one of the other parts is null.",
     ),
+    _part(
+        "think_us",
+        "Before a Fetch or ShareFetch: from the last byte of the response to the previous one of its "
+        "connection to its own last byte. It is not part of the latency. For this time the consumer "
+        "requested nothing: it processed records, was paused, or had enough of them in its queue; if "
+        "captured at the broker, a network round trip is part of it. Null for other APIs, for the first "
+        "fetch, after a gap or a throttle time, and if the request came before the response.",
+    ),
     Column(
         "request_transfer_us",
         INT64,

@@ -262,6 +262,11 @@ def _bytes(per_second: float | None) -> str:
     return ABSENT if per_second is None else size(round(per_second))
 
 
+def _sent(row: document.RecordsRow) -> str:
+    """Throughput, where it is more than goodput."""
+    return ABSENT if row.sent_bytes == row.produced_bytes else _bytes(row.sent_bytes_per_second)
+
+
 def _per_batch(row: document.RecordsRow) -> str:
     records, batches = row.produced_records, row.produced_batches
     return ABSENT if not records or not batches else f"{records / batches:,.1f}"
@@ -390,6 +395,7 @@ _VOLUME = (
         lambda row: ABSENT if row.compression_ratio is None else f"{row.compression_ratio:.1f}",
         right=True,
     ),
+    View("SENT/s", lambda row: _sent(row), right=True, is_rare=True),
     View("ERRORS", lambda row: nonzero(sum(row.errors.values())), right=True, keep=True),
 )
 _RECORDS = (
@@ -483,6 +489,7 @@ _LAG = (
     View("MAX AT", lambda row: ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}"),
     View("TIME LAG", lambda row: seconds(row.seconds), right=True, keep=True),
     View("MAX TIME LAG", lambda row: seconds(row.seconds_worst), right=True),
+    View("THINK", lambda row: _think(row), right=True),
     View("POSITION", lambda row: absent(row.position), right=True),
     View("COMMITTED", lambda row: absent(row.committed_offset), right=True),
     View("HIGH WATERMARK", lambda row: absent(row.high_watermark), right=True),
@@ -491,12 +498,20 @@ _LAG = (
 )
 
 
+def _think(row: LagRow) -> str:
+    """The share of its time in which a consumer has requested nothing."""
+    if row.think_us is None or row.waited_us is None:
+        return ABSENT
+    return f"{row.think_us / max(1, row.think_us + row.waited_us):.0%}"
+
+
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
     pairs = many(len(rows), "consumer-partition pair")
     note = f"{pairs}, {lagging:,} lagging when last seen; LAG: records, at the last fetch or commit"
-    yield table("Lag", _LAG, rows, limit=limit, notes=(note,))
+    think = "THINK: share of the time that the consumer takes between fetches; the rest, it waits for them"
+    yield table("Lag", _LAG, rows, limit=limit, notes=(note, think))
 
 
 # ------------------------------------------------------------------------------------------------------------

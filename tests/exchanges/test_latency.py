@@ -43,6 +43,7 @@ class Client:
             **CAPTURED | more,
         )
         one.connection, one.parts = self.info, None
+        self.last = one
         self.splitters.split(one)
         return one.parts and LatencyParts(*(us if us is None else us / 1000 for us in one.parts))
 
@@ -61,6 +62,32 @@ def test_microseconds_add_up() -> None:
     parts = client.does(4.0003, 13.0001)
     assert parts is not None
     assert round(1000 * sum(parts)) == (13_000_100 - 4_000_300) // 1000
+
+
+FETCHED = {"error_code": 0, "session_id": 0, "responses": []}
+
+
+def thinks(client: Client, sent: float, answered: float, api: str = "Fetch", **more: Any) -> Any:
+    """The think time of a fetch, in milliseconds."""
+    client.does(
+        sent, answered, api, 11 if api == "Fetch" else 1, response=FETCHED | more.pop("response", {}), **more
+    )
+    think_us = client.last.think_us
+    return None if think_us is None else think_us / 1000
+
+
+def test_think_time_is_from_the_response_to_a_fetch_to_the_next_fetch() -> None:
+    client = Client()
+    assert thinks(client, 0, 10) is None
+    assert client.does(20, 30) == (0, 0, 0, 0, 10)
+    assert client.last.think_us is None
+    assert thinks(client, 110, 120) == 100
+    assert thinks(client, 120, 130) == 0
+    assert thinks(client, 125, 140) is None  # before the response
+    assert thinks(client, 150, 160, "ShareFetch") == 10
+    assert thinks(client, 200, 210, response={"throttle_time_ms": 50}) == 40
+    assert thinks(client, 270, 280) is None  # it waited because of the quota
+    assert thinks(client, 300, 310) == 20
 
 
 def test_a_throttle_time_follows_its_response() -> None:

@@ -24,6 +24,8 @@ const ASCII_NAME: usize = 206;
 pub struct Parts {
     pub queued_us: i64,
     pub rest: Rest,
+    /// See `Exchange`: not part of the latency.
+    pub think_us: Option<i64>,
 }
 
 impl Parts {
@@ -50,13 +52,21 @@ pub enum Rest {
 pub struct Pace {
     /// Last byte of the previous response.
     pub previous_ns: i64,
+    /// The same of the previous fetch.
+    pub fetched_ns: Option<i64>,
     /// The broker reads again by this time.
     pub unmuted_ns: i64,
 }
 
 impl Pace {
     /// `waited`: whether the broker waited for something to return.
-    pub fn parts(&self, begin_ns: i64, end_ns: i64, waited: Option<bool>) -> Result<Parts, Odd> {
+    pub fn parts(
+        &self,
+        begin_ns: i64,
+        end_ns: i64,
+        waited: Option<bool>,
+        is_fetch: bool,
+    ) -> Result<Parts, Odd> {
         if begin_ns > end_ns {
             return Err(Why::Negative.odd());
         }
@@ -72,7 +82,13 @@ impl Pace {
             Some(true) => Rest::Wait(rest_us),
             None => Rest::Unknown,
         };
-        Ok(Parts { queued_us, rest })
+        let fetched_ns = self.fetched_ns.filter(|ns| is_fetch && *ns <= begin_ns);
+        let think_us = fetched_ns.map(|ns| Ok(begin_ns.checked_sub(ns).ok_or(Odd)? / 1000));
+        Ok(Parts {
+            queued_us,
+            rest,
+            think_us: think_us.transpose()?,
+        })
     }
 }
 

@@ -11,6 +11,8 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// A piece of time in which occurrences are counted.
 pub const PIECE_NS: i64 = 10 * SECOND_NS;
 
+/// From this think time on, a consumer pauses (`PAUSE_US` of kdissect/stats/lag.py).
+const PAUSE_US: i64 = 500_000;
 /// Records of this size may be worth a note.
 const LARGE_BYTES: usize = 1_000_000;
 const UNCOMPRESSED: i16 = 0;
@@ -236,6 +238,29 @@ impl Read {
             is_fetched: data.is_some(),
             position,
         })
+    }
+}
+
+/// How long a consumer took between fetches whose think time is known, and how long it waited for them: `CountedPolls` of
+/// kdissect/stats/contents.py.
+#[derive(Default)]
+pub struct Polls {
+    pub count: u64,
+    pub think_us: i64,
+    pub waited_us: i64,
+    pub pauses: Noted,
+    pub paused_us: i64,
+}
+
+impl Polls {
+    pub fn add(&mut self, stamp: Stamp, think_us: i64, waited_us: i64) {
+        self.count += 1;
+        self.think_us += think_us;
+        self.waited_us += waited_us;
+        if think_us >= PAUSE_US {
+            self.pauses.add(stamp);
+            self.paused_us += think_us;
+        }
     }
 }
 

@@ -136,9 +136,11 @@ impl Receivers {
                     TallyDetail::Writes(acks, topics, producers) => {
                         give_to(py, &self.tally, (counted, (acks, topics, producers)))
                     }
-                    TallyDetail::Reads(kind, max_wait_ms, empty, topics) => {
-                        give_to(py, &self.tally, (counted, (kind, max_wait_ms, empty, topics)))
-                    }
+                    TallyDetail::Reads(kind, max_wait_ms, empty, polls, topics) => give_to(
+                        py,
+                        &self.tally,
+                        (counted, (kind, max_wait_ms, empty, polls, topics)),
+                    ),
                     TallyDetail::Alive(member, last, completed_ns) => {
                         give_to(py, &self.tally, (counted, (member, last, completed_ns)))
                     }

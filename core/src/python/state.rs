@@ -142,6 +142,7 @@ named_tuples! {
 
     "kdissect.exchanges.memory": MemoryState {
         previous_ns: Option<i64>,
+        fetched_ns: Option<i64>,
         unmuted_ns: i64,
         watermarks: Option<Vec<Watermark>>,
         sessions: BTreeMap<i64, Option<Vec<NamedPosition>>>,
@@ -273,6 +274,7 @@ impl MemoryState {
         Ok(ConnectionMemory {
             pace: Pace {
                 previous_ns: self.previous_ns.ok_or(Odd)?,
+                fetched_ns: self.fetched_ns,
                 unmuted_ns: self.unmuted_ns,
             },
             watermarks,
@@ -299,6 +301,7 @@ impl MemoryState {
         });
         MemoryState {
             previous_ns: Some(memory.pace.previous_ns),
+            fetched_ns: memory.pace.fetched_ns,
             unmuted_ns: memory.pace.unmuted_ns,
             watermarks,
             sessions: sessions.collect(),

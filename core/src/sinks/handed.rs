@@ -82,7 +82,7 @@ pub struct Tally {
 
 pub enum TallyDetail {
     Writes(i64, Vec<PythonWrittenTopic>, Vec<PythonProducer>),
-    Reads(&'static str, i64, PythonNoted, Vec<PythonReadTopic>),
+    Reads(&'static str, i64, PythonNoted, PythonPolls, Vec<PythonReadTopic>),
     Alive(Option<Member>, Stamp, i64),
     Commits(
         Option<Member>,
@@ -100,6 +100,7 @@ pub type GroupAndPartitions = (Option<String>, Vec<(String, i64)>);
 /// Group, member, instance, and generation.
 pub type Member = (String, Option<String>, Option<String>, Option<i64>);
 pub type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
+pub type PythonPolls = (u64, i64, i64, PythonNoted, i64);
 pub type PythonSamples = (u64, u32, Vec<(i64, i64)>);
 pub type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
 /// Name, ID, and when it was named.

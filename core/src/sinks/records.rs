@@ -599,6 +599,7 @@ impl Sink for RecordWriter {
                 time: "",
                 latency_us: 0,
                 parts: [None; 5],
+                think_us: None,
                 is_fetch: row.is_fetch,
                 client_id,
                 topics: Vec::new(),

@@ -71,7 +71,7 @@ impl Rows {
             written.chain(plan.tables.iter().flat_map(Table::contents))
         };
         let has = |content| contents().any(|each| *each == content);
-        let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::LongPoll);
+        let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::Think | Content::LongPoll);
         Rows {
             has_body: [has(Content::Request), has(Content::Response)],
             splitters: memory.filter(|_| contents().any(of_parts)).map(Splitters::new),
@@ -152,6 +152,7 @@ impl Sink for Rows {
             time: &self.time,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
             parts: [None; 5],
+            think_us: None,
             is_fetch: row.is_fetch,
             client_id: client_id.transpose().map_err(|_| Odd)?,
             topics: row.topics(&decoded, topics)?,
@@ -179,7 +180,7 @@ impl Sink for Rows {
         if let Some(splitters) = &mut self.splitters {
             let (of_connection, plan) = splitters.get(exchange.known.info()?)?;
             let (parts, noted) = of_connection.split(plan, exchange, row, &decoded)?;
-            found.parts = parts.all();
+            (found.parts, found.think_us) = (parts.all(), parts.think_us);
             splitter = Some((of_connection, noted));
         }
         let member = match &plan.alive {

@@ -81,10 +81,12 @@ impl Splitter {
             }
             _ => Some(false),
         };
-        let parts = self
-            .memory
-            .pace
-            .parts(exchange.request.end_ns, exchange.response.start_ns, waited)?;
+        let parts = self.memory.pace.parts(
+            exchange.request.end_ns,
+            exchange.response.start_ns,
+            waited,
+            row.is_fetch,
+        )?;
         Ok((parts, Change(fetched)))
     }
 
@@ -93,8 +95,10 @@ impl Splitter {
         if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.memory.watermarks) {
             row.counted.note(fetched, watermarks);
         }
+        let before_ns = self.memory.pace.fetched_ns;
         self.memory.pace = Pace {
             previous_ns: end_ns,
+            fetched_ns: if row.is_fetch { Some(end_ns) } else { before_ns },
             unmuted_ns: 0,
         };
         self.is_used = true;

@@ -14,14 +14,14 @@ use crate::exchanges::fetch_sessions::{Position, Sessions, Step};
 use crate::exchanges::latency::{Parts, Rest};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
-    add_run, tally, Fetcher, Fields, Lag, Noted, Read, Run, Stamp, Write, PIECE_NS,
+    add_run, tally, Fetcher, Fields, Lag, Noted, Polls, Read, Run, Stamp, Write, PIECE_NS,
 };
 use crate::kafka::tree::{field, list, Decoded, TopicNames, Value, NO_ID};
 use crate::sinks::connection_log::Counted;
 use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
 use crate::sinks::handed::{
-    Handed, Member, PythonCommitted, PythonNoted, PythonReadTopic, PythonReported, PythonSamples,
-    PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
+    Handed, Member, PythonCommitted, PythonNoted, PythonPolls, PythonReadTopic, PythonReported,
+    PythonSamples, PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
 };
 use crate::sinks::quantiles::Quantiles;
 use crate::sinks::samples::Samples;
@@ -229,6 +229,7 @@ struct Producer {
 struct Reads {
     max_wait_ms: i64,
     empty: Noted,
+    polls: Polls,
     topics: ByTopic<(), ReadPartition>,
 }
 
@@ -721,9 +722,11 @@ impl Group {
         if parts.queued_us != 0 {
             self.queued_us.add(parts.queued_us);
         }
-        if let Some(total_us) = exchange.total_us() {
+        let latency_us = exchange.latency_ns().map_or(0, |ns| ns.div_euclid(1000));
+        let total_us = exchange.total_us();
+        if let Some(total_us) = total_us {
             self.total_us.add(total_us);
-            self.transfer_us += total_us - exchange.latency_ns().map_or(0, |ns| ns.div_euclid(1000));
+            self.transfer_us += total_us - latency_us;
         }
         let mut more = 0;
         match (&mut self.detail, found) {
@@ -767,6 +770,9 @@ impl Group {
                 reads.max_wait_ms = reads.max_wait_ms.max(fetch.max_wait_ms);
                 if fetch.reads.iter().all(|(_, read)| read.bytes == 0) {
                     reads.empty.add(stamp);
+                }
+                if let Some(think_us) = parts.think_us {
+                    reads.polls.add(stamp, think_us, total_us.unwrap_or(latency_us));
                 }
                 for (each, read) in &fetch.reads {
                     let topic = topic_of(&mut reads.topics, each, completed_ns);
@@ -896,6 +902,7 @@ impl Group {
                     reader.kind(),
                     reads.max_wait_ms,
                     python_noted(reads.empty),
+                    python_polls(reads.polls),
                     reads.topics.into_iter().map(read_topic).collect(),
                 ),
                 Detail::Alive(alive) => TallyDetail::Alive(member, alive.last, alive.completed_ns),
@@ -1016,6 +1023,17 @@ fn python_noted(noted: Noted) -> PythonNoted {
         noted.last_ns,
         noted.first,
         noted.pieces,
+    )
+}
+
+fn python_polls(polls: Polls) -> PythonPolls {
+    let pauses = python_noted(polls.pauses);
+    (
+        polls.count,
+        polls.think_us,
+        polls.waited_us,
+        pauses,
+        polls.paused_us,
     )
 }
 

@@ -110,6 +110,7 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     "leaders-moving": {"not-leader-storm": TOPIC},
     "replica-out-of-sync": {"not-enough-replicas": TOPIC},
     "readers-blocked": dict.fromkeys(("fenced-producers", "transaction-failed"), TRANSACTION),
+    "slow-poll": dict.fromkeys(("poll-timeout", "falling-behind"), CLIENT),
     "poll-timeout": {"rebalance-storm": GROUP, "falling-behind": CLIENT},
 }
 """Fundamental causes first: if several explain a finding, the first one does."""

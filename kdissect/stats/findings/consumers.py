@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.group_events import LEAVE
@@ -13,10 +13,10 @@ from kdissect.limits import SECOND_NS
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, duration, many, most_frequent, quoted, times
 from kdissect.stats.contents import EACH
-from kdissect.stats.findings.rule import Bursts, Evidence, Rule, TransactionRule
+from kdissect.stats.findings.rule import Bursts, Evidence, Rule, TransactionRule, combined
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
-from kdissect.stats.lag import ClientLag, Samples
-from kdissect.stats.quantiles import Distinct
+from kdissect.stats.lag import PAUSE_US, ClientLag, Polling, Samples
+from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.rebalances import counted
 from kdissect.stats.sums import Summed, earlier, earliest, join, largest, latest, merged, summed, total
 from kdissect.stats.transactions import TIMED_OUT
@@ -204,15 +204,18 @@ class FallingBehind(Rule):
 
     def findings(self) -> Iterator[RulePart]:
         """Consumers whose lag grows, by topic."""
+        for key, read in self.behind():
+            yield self.part(key, read)
+
+    def behind(self) -> Iterator[tuple[tuple[str, str], Reading]]:
+        """The same, with their keys."""
         topics: dict[tuple[str, str], Reading] = {}
         for (client, topic, _), each in self.kept.items():
             if each.start is not None:
                 read = topics.setdefault((client, topic), Reading())
                 join(read, each, Evidence)
                 read.partitions.append(each)
-        for key, read in topics.items():
-            if self._reports(read):
-                yield self.part(key, read)
+        yield from (item for item in topics.items() if self._reports(item[1]))
 
     def _reports(self, each: Reading) -> bool:
         pace, last = each.pace, each.last
@@ -220,11 +223,92 @@ class FallingBehind(Rule):
             return False
         return last >= _BEHIND_SHARE * each.worst and last > _SECONDS * pace
 
-    def _message(self, scope: Scope, each: Reading) -> str:
+    def _message(self, scope: Scope, each: Any) -> str:
         who = "the client reads" if len(scope["client"]) == 1 else "the clients read"
         return (
             f"fetch lag {each.last:,} records at the end, {each.first:,} when first seen; {who} "
             f"{each.pace or 0:,.0f} records/s"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Think times of those -> consumers that are slow themselves. One that fetches ahead thinks only when its
+# queue is full.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_PAUSES = 3
+_PAUSED_SHARE = 0.5
+
+
+@summed
+class Pauses(Evidence):
+    """Fetches after a pause, the think times of all, and what the consumer read."""
+
+    polling: Polling = merged(Polling)
+    reading: Reading = merged(Reading)
+
+
+@summed
+class SlowPoll(FallingBehind):
+    """However fast brokers are, a consumer reads no faster than its application calls poll(). If one call
+    takes longer than max.poll.interval.ms, it must leave its group.
+    """
+
+    name = "slow-poll"
+    records = "reading.last"
+    lost = "polling.paused_us"
+    title = "A consumer falls behind because of what it does between polls, not because of brokers."
+    when = (
+        f"Its lag grows as with falling-behind, and it spent {_PAUSED_SHARE:.0%} of the time or more in "
+        f"pauses of {PAUSE_US / 1e6:g} s or more between two fetches, at least {_PAUSES} of them. "
+        "Consumers that fetch ahead do not pause before their queue is full."
+    )
+    advice = (
+        "See what the application does with the records that poll() returns: calls to slow services, a "
+        "commit after each record. Let several threads or more members share the work; to stay in the group, "
+        "lower max.poll.records. --lag shows the share of this time as THINK."
+    )
+
+    pauses: Bounded[str, Pauses] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        FallingBehind.__init__(self, limits)
+        self.pauses = Bounded(limits.summary_rows, Pauses)
+
+    def feed(self, tally: Tally) -> None:
+        """Add positions and think times."""
+        FallingBehind.feed(self, tally)
+        if tally.exchange is None:
+            if (reads := tally.reads) is not None and not reads.are_replicated:
+                pauses = self.pauses[tally.client]
+                pauses.polling.add(tally)
+                pauses.add_noted(tally, reads.polls.pauses)
+        elif not tally.replica and (think_us := tally.exchange.think_us) is not None:
+            pauses = self.pauses[tally.client]
+            pauses.polling.add(tally)
+            if think_us >= PAUSE_US:
+                pauses.add(tally)
+
+    def findings(self) -> Iterator[RulePart]:
+        """Those of the consumers whose lag grows that pause most of the time."""
+        for (client, topic), read in self.behind():
+            pauses = self.pauses[client]
+            polling = pauses.polling
+            all_us = polling.think_us + polling.waited_us
+            if pauses.count >= _PAUSES and polling.paused_us >= _PAUSED_SHARE * all_us:
+                evidence = combined([pauses])
+                evidence.reading.merge(read)
+                yield self.part((client, topic), evidence)
+
+    def _message(self, _: Scope, each: Pauses) -> str:
+        polling, reading = each.polling, each.reading
+        all_us = polling.think_us + polling.waited_us
+        waited_ns = polling.waited_us * 1000 // polling.fetches
+        return (
+            f"{many(each.count, 'pause')} of {PAUSE_US / 1e6:g} s or more between fetches, "
+            f"{polling.paused_us / all_us:.0%} of the time; the fetches took {duration(waited_ns)} on "
+            f"average; fetch lag {reading.last:,} records at the end, {reading.first:,} when first seen"
         )
 
 

@@ -59,6 +59,7 @@ from kdissect.stats.findings.consumers import (
     OutOfRange,
     PollTimeout,
     RebalanceStorm,
+    SlowPoll,
 )
 from kdissect.stats.findings.doors import HellosRejected, SharedAddress, WrongPort, WrongProtocol
 from kdissect.stats.findings.errors import (
@@ -124,7 +125,16 @@ RULES: tuple[type[Rule], ...] = (
     *(ElectionsLost, BrokerRejected, SessionsEvicted),
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
-    *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
+    *(
+        EpochDuplicates,
+        RebalanceStorm,
+        PollTimeout,
+        SlowPoll,
+        FallingBehind,
+        ConsumerStuck,
+        BlockedReaders,
+        EmptyPolls,
+    ),
     *(FarTimestamps, MixedGroup, RevocationHeld, ShareRedelivery),
     *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )

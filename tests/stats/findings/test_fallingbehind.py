@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
-from kdissect.stats.findings.consumers import FallingBehind
+from kdissect.stats.findings.consumers import FallingBehind, SlowPoll
 from tests.findings import findings_of
 from tests.producers import facts_of
 
@@ -69,3 +69,38 @@ def test_replicas_and_rejections_are_not_reported() -> None:
     for why_not in ({"replica_id": 2}, {"error": 1}):
         facts = fetches(lambda second: 50 * second, lambda second: 200 * second, **why_not)
         assert findings_of(FallingBehind, facts) == []
+
+
+# --- what consumers do between fetches ----------------------------------------------------------------------
+
+
+def thinking(facts: list[Facts], think_us: int) -> list[Facts]:
+    for each in facts:
+        each.exchange.think_us = think_us
+    return facts
+
+
+def test_one_who_is_slow_itself() -> None:
+    facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
+    (row,) = findings_of(SlowPoll, thinking(facts, 900_000))
+    assert (row.severity, row.subject, row.count) == ("warning", "client reader, topic orders", 20)
+    assert row.message == (
+        "20 pauses of 0.5 s or more between fetches, 99% of the time; the fetches took 5.00ms on average; "
+        "fetch lag 2,850 records at the end, 0 when first seen"
+    )
+    assert (row.impact.records, row.impact.lost_us) == (2850, 18_000_000)
+
+
+def test_who_fetches_soon_or_keeps_up_is_not_slow() -> None:
+    facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
+    assert findings_of(SlowPoll, thinking(facts, 400_000)) == []
+    assert findings_of(SlowPoll, thinking(facts[:2], 900_000)) == []
+    keeps_up = fetches(lambda second: 200 * second, lambda second: 200 * second)
+    assert findings_of(SlowPoll, thinking(keeps_up, 900_000)) == []
+
+
+def test_who_waits_for_brokers_is_not_slow() -> None:
+    facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
+    for each in thinking(facts, 600_000):
+        each.total_us = 700_000
+    assert findings_of(SlowPoll, facts) == []

@@ -73,7 +73,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     },
     "kafka-4-sasl": {"sasl-failures": 1},
     "kafka-4-storm": {"rebalance-storm": 1},
-    "kafka-4-lag": {"falling-behind": 1},
+    "kafka-4-lag": {"slow-poll": 1, "falling-behind < slow-poll": 1},
     "kafka-4-quota": {"throttled": 1},
     "kafka-4-fenced": {"fenced-producers": 1},
     "kafka-4-habits": {"tiny-batches": 1, "connection-per-request": 1},
@@ -116,6 +116,7 @@ TROUBLES = sorted(Path("samples/troubles").glob("*.pcap.gz"))
 HABITS = {"tiny-batches", "connection-per-request"}  # of those who record: a record at a time, a proxy
 # Trouble -> the findings that are shown below others, and those others.
 BELOW = {
+    "slow-poll": {"falling-behind < slow-poll"},
     "advertised": {"client-unserved < advertised-listener-unreachable"},
     "closes": {
         *("reconnect-loop < broker-closes", "client-unserved < broker-closes"),
