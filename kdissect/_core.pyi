@@ -195,6 +195,10 @@ class Records(Sequence[Record]):
     def headers(self) -> int:
         """Number of headers of all records."""
 
+    @property
+    def lowest_offset(self) -> int:
+        """Of its records; 0 if there are none."""
+
     def json_lines(
         self,
         first: int,

@@ -44,13 +44,13 @@ from kdissect.phrases import json_writer, many, most_frequent
 from kdissect.query.where import compile_where
 from kdissect.sinks.records import RecordRows
 from kdissect.tables.columns import RECORD, RECORD_NAMES, is_about_records, resolve_record, selected
-from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordLines
+from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordCsv, RecordLines
 from kdissect.tables.record_files import RecordFiles
 from kdissect.text.table import RecordTable, RecordTally
 from kdissect.text.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Protocol, TextIO
 
     from kdissect.capture.live import CaptureSettings
@@ -234,7 +234,8 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets, schemas=schemas)
     is_whole = record_filter.matches_all and schemas is None
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
-    is_native = output.as_json and not output.fields and is_whole and record_filter.is_empty
+    is_text = output.is_table or output.as_json or output.as_csv
+    is_native = is_text and not output.fields and schemas is None and record_filter.is_simple
     by_default = not (count or output.flush)
     jobs = processes(query, jobs, by_default=by_default, allowed=can_run_in_parallel, is_native=is_native)
     run_context = (
@@ -249,7 +250,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
         by_batch = is_whole and not (count or flush)
         # Batches are joined after the core has written them.
         joined_later = replace(query, options=replace(query.options, end_to_end=False))
-        demand = joined_later.demand(one_by_one=not (by_batch and record_filter.is_empty and jobs == 1))
+        demand = joined_later.demand(one_by_one=not (is_native and by_default and jobs == 1))
         max_rows = count if jobs == 1 else None
         sink = _sink(source, writer, by_batch=by_batch, max_rows=max_rows, times=times, demand=demand)
         if flush:
@@ -382,13 +383,20 @@ def _sink(
     def skip(exchange: Exchange) -> None:
         times.skip(record_time_ns(exchange))
 
-    if isinstance(writer, RecordLines | RecordTable) and by_batch:
-        native = writer if isinstance(writer, RecordLines) else None
-        write = writer.feed_batch
-        return RecordRows(source, write, writer.close, by_batch=True, native=native, demand=demand, skip=skip)
-    divide = getattr(writer, "divide", int)  # of a tree
+    write: Callable[[Any], object] = writer.feed
+    takes_batches = False
+    if by_batch and isinstance(writer, RecordLines | RecordTable):
+        write, takes_batches = writer.feed_batch, True
     return RecordRows(
-        source, writer.feed, writer.close, by_batch=False, max_rows=max_rows, skip=skip, divide=divide
+        source,
+        write,
+        writer.close,
+        by_batch=takes_batches,
+        max_rows=max_rows,
+        native=writer if isinstance(writer, RecordLines | RecordTable | RecordCsv) else None,
+        demand=demand,
+        skip=skip,
+        divide=getattr(writer, "divide", int),  # of a tree
     )
 
 
@@ -404,8 +412,10 @@ def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
             return JsonLines(write, columns=columns, flush_each=output.flush)
         return RecordLines(write, flush_each=output.flush)
     if output.as_csv:
-        is_terminal = out.isatty()
-        return CsvLines(out.buffer.write, columns=columns, flush_each=output.flush, is_terminal=is_terminal)
+        write, is_terminal = out.buffer.write, out.isatty()
+        if output.fields:
+            return CsvLines(write, columns=columns, flush_each=output.flush, is_terminal=is_terminal)
+        return RecordCsv(write, flush_each=output.flush, is_terminal=is_terminal)
     if output.template is not None:
         return Template(output.template, out.buffer.write, is_terminal=out.isatty())
     if output.fields:

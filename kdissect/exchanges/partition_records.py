@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
-from itertools import takewhile
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.content import PARTITION, RECORDS, TOPIC, record_time_ns
@@ -20,6 +20,7 @@ from kdissect.kafka.compression import Budget
 from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, is_internal, open_record
 from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.layout import present
+from kdissect.kafka.recordbatch import native_records
 from kdissect.kafka.records import TIMESTAMP_TYPES, RecordData
 from kdissect.kafka.traces import KEY_HEADER, VALUE_HEADER, schema_id, trace_of
 from kdissect.limits import DEFAULT
@@ -242,6 +243,11 @@ class CarriedRecord(NamedTuple):
         return schema_id(payload, header_value)
 
 
+def payloads_alone(key: bytes | None, value: bytes | None, headers: Headers) -> CarriedRecord:
+    """A record of which no more is known."""
+    return CarriedRecord(None, None, None, None, key, value, headers)  # type: ignore[arg-type]
+
+
 class DecodedBatch:
     """The decoded records of a batch. Iterate over it for each with its context.
 
@@ -283,16 +289,17 @@ class DecodedBatch:
             yield self._part(start, start + MAX_ALIKE)
 
     def by_fetch_offset(self) -> Iterator[DecodedBatch]:
-        """The records before the requested offset, then the others: two batches, if there are
-        both. Only plain records are divided.
+        """The records before the requested offset, and the others: two batches, if there are both, and more
+        if offsets descend. Only plain records are divided.
         """
-        fetch_offset = self.source.fetch_offset or 0
-        before = sum(1 for _ in takewhile(lambda record: record[0] < fetch_offset, self.batch.records))
-        if self.are_plain and before < len(self):
-            yield self._part(0, before)
-            yield self._part(before, len(self))
-        else:
+        fetch_offset, start = self.source.fetch_offset or 0, 0
+        if not self.are_plain:
             yield self
+            return
+        for _, records in groupby(self.batch.records, lambda record: record[0] < fetch_offset):
+            end = start + sum(1 for _ in records)
+            yield self._part(start, end)
+            start = end
 
     def _part(self, start: int, end: int) -> DecodedBatch:
         records = self.batch.records[start:end]
@@ -374,11 +381,16 @@ def decode_batches(
     )
     for batch in batches:
         decoded = DecodedBatch(source, batch, index, show_secrets=show_secrets)
-        if fetch_offset is None or not batch.records or batch.records[0][0] >= fetch_offset:
+        if fetch_offset is None or not batch.records or _lowest_offset(batch.records) >= fetch_offset:
             yield decoded
         else:
             yield from decoded.by_fetch_offset()
         index += len(batch.records)
+
+
+def _lowest_offset(records: Sequence[Record]) -> int:
+    native = native_records(records)
+    return min(record[0] for record in records) if native is None else native.lowest_offset
 
 
 def crc_anomalies(exchange: Exchange) -> list[Anomaly]:

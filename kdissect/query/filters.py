@@ -189,8 +189,6 @@ class Filter:
     def use_record_times(self) -> None:
         """Compare ``since`` and ``until`` with the time at which an exchange carried its records."""
         self._time_ns = content.record_time_ns
-        if self._window is not None:
-            self._simple = None  # the core knows only the times of requests
 
     def begin(self, time_ns: int) -> None:
         """Set the start of the capture: clock times refer to that day; default: the first exchange."""
@@ -244,6 +242,7 @@ class Filter:
         return Conditions(
             (True, True) if is_kind is None else (is_kind(ANSWERED), is_kind(UNACKNOWLEDGED)),
             (-MAX_INT64, MAX_INT64) if self._window is None else self._window.bounds_ns,
+            self._time_ns is content.record_time_ns,
             None if min_ns is None else min(min_ns, MAX_INT64),
             None if min_bytes is None else min(min_bytes, MAX_INT64),
             may_match,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from kdissect.errors import UsageError
+from kdissect.exchanges.partition_records import payloads_alone
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded, Redacted
 from kdissect.names import Recent, kept
@@ -74,12 +75,25 @@ class RecordFilter:
         self._directions = {True: criteria.produced, False: criteria.fetched}
         self._has_direction = criteria.produced or criteria.fetched
         self._tests = tuple(_tests(criteria))
+        self._has_others = criteria.where is not None or criteria.unique
         self._seen = _Seen(limits) if criteria.unique else None
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there are no criteria."""
-        return self.matches_all and not self._has_direction and not self._has_partitions
+    def is_simple(self) -> bool:
+        """Whether ``directions`` and ``selects`` decide which records match."""
+        return not (self._has_others or self._has_partitions)
+
+    @property
+    def directions(self) -> tuple[bool, bool]:
+        """Whether records that were produced can match, and those that were fetched."""
+        return (self._directions[True], self._directions[False]) if self._has_direction else (True, True)
+
+    def selects(
+        self, offset: int | None, key: bytes | None, value: bytes | None, headers: Sequence[Any]
+    ) -> bool:
+        """Whether a record that a client wrote matches, if this ``is_simple``."""
+        record = payloads_alone(key, value, tuple(headers))._replace(offset=offset)
+        return all(test(record) for test in self._tests)
 
     @property
     def matches_all(self) -> bool:

@@ -12,7 +12,7 @@ from kdissect.limits import DEFAULT
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch, PartitionRecords
     from kdissect.exchanges.registered import RegisteredSchemas
@@ -72,6 +72,16 @@ class Records:
         self._snapshots = Snapshots(limits)
         self._schemas = schemas
         self.undecoded: Counter[str] = Counter() if schemas is None else schemas.undecoded
+
+    @property
+    def directions(self) -> tuple[bool, bool]:
+        """See ``RecordFilter``."""
+        return self._record_filter.directions
+
+    @property
+    def selects(self) -> Callable[..., bool] | None:
+        """See ``RecordFilter``. None: it selects all."""
+        return None if self._record_filter.matches_all else self._record_filter.selects
 
     @property
     def unfinished_snapshots(self) -> int:

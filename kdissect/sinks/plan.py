@@ -5,7 +5,7 @@
       LinePlan   lines of text
       RowPlan    rows of JSON and CSV, and of tables
       TallyPlan  counts
-      RecordPlan  JSON lines of records
+      RecordPlan records, as JSON lines, CSV or lines of text
 
 Whatever the core cannot decide by its plan, it leaves: such exchanges are fed to the sink. It reads the
 attributes by name. The functions in a plan, and why each needs Python, are listed in ``_core.pyi``.
@@ -209,16 +209,23 @@ class TallyPlan(NamedTuple):
 
 
 class RecordPlan(NamedTuple):
-    """What the core must know to write the records of exchanges as JSON lines.
+    """What the core must know to write the records of exchanges.
 
     Attributes:
         common: of all plans.
-        columns: the text before each column, and what is in it (core/src/sinks/records.rs).
+        format: ``json``, ``csv`` or ``text``.
+        digits: after the decimal point of the time of a record.
+        columns: the text before each column; what is in it, and its width (core/src/sinks/records.rs).
         end: the text after them.
         encodings: the text before the encoding of a key and of a value, which follow them.
+        before_fetch: in ``text``, the texts around the requested offset that a record comes before.
         no_optional: the columns from headers and schemas, of records without any.
         capture: see ``RowPlan``.
-        is_plain: from a topic to whether its records are as clients wrote them.
+        label: from the name of a topic, or its ID and True, to what stands for it in ``text``. None: its
+            records are not as clients wrote them.
+        printed: from a key or value, and whether it is a key, to ``text``, if it is not plain ASCII.
+        directions: whether records that were produced, and fetched, are selected.
+        selects: from offset, key, value and headers of a record to whether it is selected; None: all are.
         optional: from key, value and headers of a record to the columns from headers and schemas.
         inflate: from the number of an exchange, whether it is the first batch in it, codec and data to the
             decompressed records of a batch. An exception: Python must take it.
@@ -229,12 +236,18 @@ class RecordPlan(NamedTuple):
     """
 
     common: CommonPlan
+    format: str
+    digits: int
     columns: list[tuple[str, tuple[str, int]]]
     end: str
     encodings: tuple[str, str]
+    before_fetch: tuple[str, str]
     no_optional: str
     capture: Callable[[Interface], str]
-    is_plain: Callable[[str], bool]
+    label: Callable[[str, bool], str | None]
+    printed: Callable[[bytes, bool], str]
+    directions: tuple[bool, bool]
+    selects: Callable[[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]], bool] | None
     optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], str]
     inflate: Callable[[int, bool, int, bytes], bytes]
     bounds: tuple[int, int, int]
@@ -251,7 +264,7 @@ class Conditions(NamedTuple):
 
     Attributes:
         kinds: whether answered exchanges match, and unacknowledged ones. All others are left.
-        times_ns: from when until before when the request ended.
+        times_ns: from when until before when the request ended, or when records were seen if ``of_records``.
         slower_than_ns: of the latency; None: any matches, and exchanges without one.
         bigger_than_bytes: of one of the frames, with its size; None: any.
         may_match: from what the exchanges of a connection share, API key, API version and client ID to
@@ -264,6 +277,7 @@ class Conditions(NamedTuple):
 
     kinds: tuple[bool, bool]
     times_ns: tuple[int, int]
+    of_records: bool
     slower_than_ns: int | None
     bigger_than_bytes: int | None
     may_match: Callable[[ConnectionInfo, int, int, str | None], bool]

@@ -1,6 +1,6 @@
 """Exchanges -> the records in them, by a writer. Holds what the writer and the source of records do.
 
-On the fast path, the core writes the records of exchanges as JSON lines, if all are shown with all columns.
+On the fast path, the core writes the records of exchanges, if all are shown: as text, or with all columns.
 Of other exchanges, if every record of a batch is shown, the writer gets the batch, of which the core writes
 the lines.
 """
@@ -30,6 +30,14 @@ class RecordSource(Protocol):
 
     exchanges: int
 
+    @property
+    def directions(self) -> tuple[bool, bool]:
+        """See ``RecordPlan``."""
+
+    @property
+    def selects(self) -> Callable[..., bool] | None:
+        """See ``RecordPlan``."""
+
     def of(self, exchanges: Iterable[Exchange]) -> Iterable[CarriedRecord]:
         """Their records."""
 
@@ -44,13 +52,21 @@ class RecordSource(Protocol):
 
 
 class NativeWriter(Protocol):
-    """Writes records of which the core may write the lines."""
+    """Writes records of which the core may write the lines.
 
-    def plan_of_core(self, context: PlanContext) -> RecordPlan:
-        """What the core must know."""
+    Attributes:
+        row_mark: occurs once in each row of the core.
+    """
+
+    @property
+    def row_mark(self) -> bytes: ...
+
+    @property
+    def plan_of_core(self) -> Callable[[PlanContext], RecordPlan] | None:
+        """From the context to what the core must know. None: a row depends on others."""
 
     def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
-        """Lines of a batch with these values."""
+        """Rows of a batch with these values."""
 
     def add(self, lines: bytes) -> None:
         """Write lines."""
@@ -65,7 +81,7 @@ class RecordRows(Each):
         close: writes what is held.
         by_batch: whether every record of a batch is shown.
         max_rows: how many to write; None: all.
-        native: the writer, if it can write lines of the core and all records are shown.
+        native: the writer, if it can write rows of the core and ``source.selects`` those that are shown.
         demand: which exchanges come, and what else is done with them.
         skip, divide: see ``Each``.
     """
@@ -88,14 +104,19 @@ class RecordRows(Each):
         self._by_batch = by_batch
         self._max_rows = max_rows
         self._native = native
-        if native is not None and demand.allows_core and not demand.has_latency_parts:
-            self.plan = Plan(native.plan_of_core, conditions=demand.conditions, fill=native.fill)
+        plan = None if native is None else native.plan_of_core
+        if native is not None and plan is not None and demand.allows_core and not demand.has_latency_parts:
+
+            def selected(context: PlanContext) -> RecordPlan:
+                return plan(context)._replace(directions=source.directions, selects=source.selects)
+
+            self.plan = Plan(selected, conditions=demand.conditions, fill=native.fill)
 
     def take(self, output: bytes, exchanges: int) -> None:
-        """Write lines of the core: one for each record."""
+        """Write rows of the core: one for each record."""
         self._source.exchanges += exchanges
-        self.rows += output.count(b"\n")
         assert self._native is not None
+        self.rows += output.count(self._native.row_mark)
         self._native.add(output)
 
     def feed(self, exchange: Exchange) -> None:

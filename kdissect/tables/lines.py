@@ -165,17 +165,20 @@ class RecordLines(JsonLines):
 
     def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
         super().__init__(write, columns=RECORD, flush_each=flush_each)
+        self.row_mark = b"\n"
         self._optional_getters = [(name, get) for name, get in self.getters if name in OPTIONAL]
 
     def plan_of_core(self, context: PlanContext) -> RecordPlan:
         """What the native core must know to write the same lines."""
-        from kdissect.exchanges.partition_records import CarriedRecord  # loads the decompressors
+        from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
 
         def optional(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-            record = CarriedRecord(None, None, None, None, key, value, headers)  # type: ignore[arg-type]
-            return self._optional(record).decode()
+            return self._optional(payloads_alone(key, value, headers)).decode()
 
-        return record_plan(context, self._columns, self._heads, "}\n", (OPTIONAL, optional))
+        def text(value: Any) -> str:
+            return json_bytes(value).decode()
+
+        return record_plan(context, self._columns, self._heads, "}\n", (OPTIONAL, optional), text, "json")
 
     def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
         """Lines of the core with these values."""
@@ -377,6 +380,11 @@ class CsvLines:
             self.close()
 
     @property
+    def _heads(self) -> list[str]:
+        """What stands before each column."""
+        return ["," if place else "" for place in range(len(self._columns))]
+
+    @property
     def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the native core must know to write the same lines; None: it does not know all columns, or
         quotes a row differently.
@@ -385,19 +393,16 @@ class CsvLines:
         return self._core_plan if are_written else None
 
     def _core_plan(self, context: PlanContext) -> RowPlan:
-        columns = self._columns
-        heads = ["," if place else "" for place in range(len(columns))]
 
         def cell(column: Column, row: Exchange) -> str:
             return self._cell(_cell_of(column)(row)).decode()
 
-        return row_plan(context, columns, cell, heads, "\r\n", is_csv=True)
+        return row_plan(context, self._columns, cell, self._heads, "\r\n", is_csv=True)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
-        self._text.write(lines.decode())
-        if self._text.tell() > self._max_characters:
-            self.close()
+        self.close()
+        self._write(lines)
 
     def _cell(self, cell: Any) -> bytes:
         """A cell that is not alone in its row."""
@@ -443,6 +448,52 @@ class CsvLines:
         self._text.seek(0)
         self._text.truncate()
         return held.encode()
+
+
+_NOT_JOINED_CSV = b"\xff"  # never occurs in UTF-8
+
+
+class RecordCsv(CsvLines):
+    """Writes records, with all columns.
+
+    Args:
+        write, flush_each, is_terminal: see ``CsvLines``.
+    """
+
+    row_mark = _NOT_JOINED_CSV
+
+    def __init__(
+        self, write: Callable[[bytes], object], *, flush_each: bool = False, is_terminal: bool = False
+    ) -> None:
+        super().__init__(write, columns=RECORD, flush_each=flush_each, is_terminal=is_terminal)
+
+    @property
+    def plan_of_core(self) -> Callable[[PlanContext], RecordPlan] | None:
+        """What the native core must know to write the same lines; None: it quotes a row differently."""
+        return None if self._is_terminal else self._record_plan
+
+    def _record_plan(self, context: PlanContext) -> RecordPlan:
+        from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
+
+        cells = [_cell_of(column) for column in RECORD if column.name in OPTIONAL]
+
+        def optional(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+            record = payloads_alone(key, value, headers)
+            return "".join(f",{self._cell(cell(record)).decode()}" for cell in cells)
+
+        def text(value: Any) -> str:
+            return self._cell(_json(value) if isinstance(value, list) else value).decode()
+
+        return record_plan(context, RECORD, self._heads, "\r\n", (OPTIONAL, optional), text, "csv")
+
+    def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
+        """Lines of the core with these values."""
+        values = b",".join(map(self._cell, (e2e_latency_us, also_in)))
+        return lines.replace(_NOT_JOINED_CSV + b",", _NOT_JOINED_CSV + values)
+
+    def add(self, lines: bytes) -> None:
+        """Write lines of the core."""
+        super().add(lines.replace(_NOT_JOINED_CSV, b""))
 
 
 def printable_cells(cells: Iterable[Any]) -> list[Any]:

@@ -32,11 +32,12 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
+from kdissect.phrases import TopicId, topic_label
 from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
-from kdissect.tables.values import json_bytes, second_text
+from kdissect.tables.values import second_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
+
+    WriteOptional = Callable[[bytes | None, bytes | None, Headers], str]
 
 _SHARED = (
     "connection", "client_ip", "client_port", "broker_ip", "broker_port", "cluster_id", "hop_ip", "hop_port",
@@ -149,9 +152,11 @@ def record_plan(
     columns: Sequence[Column],
     heads: Sequence[str],
     end: str,
-    optional: tuple[Sequence[str], Callable[[bytes | None, bytes | None, Headers], str]],
+    optional: tuple[Sequence[str], WriteOptional],
+    text: Callable[[Any], str],
+    form: str,
 ) -> RecordPlan:
-    """What the core must know to write records as JSON lines.
+    """What the core must know to write records as JSON lines or CSV.
 
     Args:
         context: names of topics, and limits.
@@ -159,30 +164,11 @@ def record_plan(
         heads: what stands before each column.
         end: what stands after the last.
         optional: the columns from headers and schemas, and what writes them, with their heads.
+        text: writes a value.
+        form: ``json`` or ``csv``. In CSV, a byte that is not UTF-8 marks where ``e2e_latency_us`` and
+            ``also_in`` are filled in.
     """
-    from kdissect.kafka.compression import Budget  # loads the decompressors
-
-    limits, joined = context.limits, context.written
     names, write_optional = optional
-    budget = Budget()
-
-    def cell(column: Column, exchange: Exchange) -> str:
-        return json_bytes(text_getter(column)(exchange)).decode()
-
-    def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
-        if api_key in _OTHERS_WITH_RECORDS or names_cluster(api_key, version):  # Python learns the cluster
-            return None
-        return plan.common.api(api_key, version)
-
-    def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
-        nonlocal budget
-        if is_first:
-            budget = Budget(number)
-        inflated = budget.inflate(codec, data, limits)
-        if inflated.fault or inflated.flaws or not isinstance(inflated.data, bytes):
-            raise ValueError
-        return inflated.data
-
     written: list[tuple[str, tuple[str, int]]] = []
     encodings: list[str] = []
     before = ""
@@ -194,25 +180,81 @@ def record_plan(
                 before = ""
             continue
         before += head
-        if name in _SAME_IN_RECORDS:
-            before += json_bytes(_SAME_IN_RECORDS[name]).decode()
+        if name == "e2e_latency_us" and form == "csv":
+            written.append((before, ("mark", 0)))
+        elif name in _SAME_IN_RECORDS:
+            before += text(_SAME_IN_RECORDS[name])
             continue
-        if name in _ENCODINGS:
+        elif name in _ENCODINGS:
             encodings.append(before)
         else:
             written.append((before, _OF_RECORD.get(name) or _content(name, written)))
         before = ""
+
+    def cell(column: Column, exchange: Exchange) -> str:
+        return text(text_getter(column)(exchange))
+
     of_exchange = [BY_NAME[column.name] for column in columns if column.name in (*_SHARED, *_OF_API)]
-    plan = _plan(context, of_exchange, cell, [])
     of_key, of_value = encodings
+    plan = usual_records(context, of_exchange, cell, written, before + end, write_optional)
+    return plan._replace(format=form, encodings=(of_key, of_value))
+
+
+def usual_records(
+    context: PlanContext,
+    columns: Sequence[Column],
+    cell: Callable[[Column, Exchange], str],
+    written: list[tuple[str, tuple[str, int]]],
+    end: str,
+    write_optional: WriteOptional,
+) -> RecordPlan:
+    """What the core must know to write lines of text with the records of usual exchanges.
+
+    Args:
+        context: names of topics, and limits.
+        columns: those that are the same for a connection, or for an API.
+        cell: writes one of them.
+        written: what stands before each column, and what is in it.
+        end: what stands after the last.
+        write_optional: writes what headers and schemas say.
+    """
+    from kdissect.kafka.compression import Budget  # loads the decompressors
+
+    limits, joined = context.limits, context.written
+    budget = Budget()
+    plan = _plan(context, columns, cell, [])
+
+    def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
+        if api_key in _OTHERS_WITH_RECORDS or names_cluster(api_key, version):  # Python learns the cluster
+            return None
+        return plan.common.api(api_key, version)
+
+    def label(topic: str, is_id: bool) -> str | None:
+        return None if is_internal(topic) else topic_label(TopicId(topic) if is_id else topic)
+
+    def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
+        nonlocal budget
+        if is_first:
+            budget = Budget(number)
+        inflated = budget.inflate(codec, data, limits)
+        if inflated.fault or inflated.flaws or not isinstance(inflated.data, bytes):
+            raise ValueError
+        return inflated.data
+
     return RecordPlan(
         plan.common._replace(api=api),
-        written,
-        before + end,
-        (of_key, of_value),
-        write_optional(None, None, ()),
-        plan.capture,
-        is_plain=lambda topic: not is_internal(topic),
+        format="text",
+        digits=6,
+        columns=written,
+        end=end,
+        encodings=("", ""),
+        before_fetch=("", ""),
+        no_optional=write_optional(None, None, ()),
+        capture=plan.capture,
+        label=label,
+        printed=lambda payload, _: payload.decode(),
+        directions=(True, True),
+        selects=None,
         optional=lambda key, value, headers: write_optional(key, value, tuple(headers)),
         inflate=inflate,
         bounds=(limits.batch_items, limits.record_headers, limits.batch_items),

@@ -53,11 +53,13 @@ from kdissect.phrases import (
     wrapped,
 )
 from kdissect.sinks.plan import CommonPlan, LinePlan
+from kdissect.tables.columns import BY_NAME
+from kdissect.tables.native_rows import usual_records
 from kdissect.tables.values import json_bytes
 from kdissect.text.about import about, describe_undecoded, undecoded_line
 from kdissect.text.page import View
 from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, Times, of_anomaly, severity
-from kdissect.text.value_labels import copy_text, rejection_text
+from kdissect.text.value_labels import copy_text, failed_text, rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,8 +67,10 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.internal.topics import Payload
+    from kdissect.kafka.recordbatch import Headers
     from kdissect.model import Endpoint
-    from kdissect.sinks.plan import PlanContext
+    from kdissect.sinks.plan import PlanContext, RecordPlan
+    from kdissect.tables.columns import Column
 
 
 ABSENT = "-"
@@ -489,10 +493,65 @@ class RecordTable(LineTable["CarriedRecord"]):
     def _max_bytes(self) -> int | None:
         return None if self._width is None else self._width * _BYTES_PER_COLUMN
 
+    row_mark = b"\n"
+
     @cached_property
     def _are_plain(self) -> bool:
         is_free = self._width is None and not (self._is_colored or self._style.has_hosts)
         return is_free and self._times.digits is not None
+
+    @property
+    def plan_of_core(self) -> Callable[[PlanContext], RecordPlan] | None:
+        """What the native core must know to write the same lines; None: a line depends on more than its
+        record.
+        """
+        return self._plan_of_core if self._are_plain else None
+
+    def _plan_of_core(self, context: PlanContext) -> RecordPlan:
+        from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
+
+        api, place, offset, key = self._views
+        gap = self._gap
+
+        def cell(_: Column, exchange: Exchange) -> str:
+            return (exchange.api or ABSENT).ljust(api.width)
+
+        def printed(payload: bytes, is_key: bool) -> str:
+            text = self._payload(payload)
+            return text + " " * (key.width - columns_of(text)) if is_key else text.rstrip()
+
+        def words(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+            names = self._names(payloads_alone(key, value, headers))
+            return "".join(gap + word for word, _ in names)
+
+        columns = [
+            ("", ("record_time", 0)),
+            (gap, ("of_api", 0)),
+            (gap, ("place", place.width)),
+            (gap, ("offset", offset.width)),
+            (gap, ("key", key.width)),
+            (gap, ("value", 0)),
+            ("", ("optional", 0)),
+            ("", ("before_fetch_offset", 0)),
+        ]
+        plan = usual_records(context, [BY_NAME["api"]], cell, columns, "\n", words)
+        assert self._times.digits is not None
+        return plan._replace(
+            common=plan.common._replace(around=self._times.around),
+            digits=self._times.digits,
+            before_fetch=(f"{gap}[before ", "]"),
+            printed=printed,
+        )
+
+    def fill(self, lines: bytes, _: int | None, also_in: str | None) -> bytes:
+        """Lines of the core that end in what is said of a copy."""
+        if also_in is None:
+            return lines
+        return lines.replace(b"\n", f"{self._gap}[{failed_text(also_in)}]\n".encode())
+
+    def add(self, lines: bytes) -> None:
+        """Write lines of the core."""
+        self._write(lines.decode())
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""
@@ -540,9 +599,11 @@ class RecordTable(LineTable["CarriedRecord"]):
         return self._style.paint(text, FAINT) if is_null else text
 
     def _text(self, record: CarriedRecord) -> str:
-        return f"control {record.control}" if record.control else self._payload(record.value)
+        text = f"control {record.control}" if record.control else self._payload(record.value)
+        return text.rstrip()
 
-    def _words(self, record: CarriedRecord) -> Sequence[Word]:
+    def _names(self, record: CarriedRecord) -> list[Word]:
+        """What its headers and schemas name."""
         marks: list[Word] = []
         if (schema := record.key_schema) is not None:
             marks.append((f"key schema {schema}", _NAME))
@@ -550,13 +611,16 @@ class RecordTable(LineTable["CarriedRecord"]):
             marks.append((f"schema {schema}", _NAME))
         if (trace := record.trace) is not None:
             marks.append((f"trace {printable(self._trace(trace.id))}", _NAME))
-        batch = record.batch
+        return marks
+
+    def _words(self, record: CarriedRecord) -> Sequence[Word]:
+        marks, batch = self._names(record), record.batch
         if (rejection := rejection_text(record.source)) is not None:
             marks.append((f"[{rejection}]", f"{BOLD};{RED}"))
-        if (copy := copy_text(record)) is not None:
-            marks.append((f"[{copy}]", YELLOW))
         if record.is_before_fetch:
             marks.append((f"[before {record.source.fetch_offset}]", YELLOW))
+        if (copy := copy_text(record)) is not None:
+            marks.append((f"[{copy}]", YELLOW))
         if batch.aborted:
             marks.append(("[aborted]", YELLOW))
         if batch.anomalies:

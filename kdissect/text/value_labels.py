@@ -170,10 +170,14 @@ def copy_text(record: CarriedRecord) -> str | None:
     copy = record.source.copy(record.batch)
     if copy is None:
         return None
-    exchange = copy.exchange
-    return (
-        f"fetched nevertheless in {exchange}" if record.source.produced else f"its Produce {exchange} failed"
-    )
+    if record.source.produced:
+        return f"fetched nevertheless in {copy.exchange}"
+    return failed_text(copy.exchange)
+
+
+def failed_text(exchange: str) -> str:
+    """What a fetched batch says of its Produce, if that failed."""
+    return f"its Produce {exchange} failed"
 
 
 def offset_text(record: CarriedRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from csv import reader
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.sinks.records import RecordRows
 from kdissect.sinks.sink import Demand
-from kdissect.tables.lines import RecordLines
+from kdissect.tables.lines import RecordCsv, RecordLines
+from kdissect.text.style import Times
+from kdissect.text.table import RecordTable
 from tests.captures import pcap, pcapng
 from tests.cli.commands import run
 from tests.core import NEEDS_CORE, without_core
@@ -40,7 +43,7 @@ from tests.tables.test_native_rows import capture_of
 from tests.test_lending import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 pytestmark = NEEDS_CORE
@@ -50,32 +53,53 @@ TOPIC_ID = "QQQQQQQQQQQQQQQQQQQQQQ"
 TRACE = (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 
 
-def written(blocks: Sequence[Any], limits: Limits, *, joins: bool) -> tuple[list[Any], int]:
+FORMS: dict[str, Callable[[io.BytesIO], Any]] = {
+    "json": lambda out: RecordLines(out.write),
+    "csv": lambda out: RecordCsv(out.write),
+    "text": lambda out: RecordTable(io.TextIOWrapper(out, write_through=True), Times("ud", digits=9)),
+}
+
+
+ALL_RECORDS = RecordCriteria()
+
+
+def written(
+    blocks: Sequence[Any], limits: Limits, criteria: RecordCriteria, *, joins: bool, form: str
+) -> tuple[list[Any], int]:
     """The lines, and what else is known at the end; how many exchanges the core wrote."""
     out = io.BytesIO()
-    writer = RecordLines(out.write)
-    source = Records(RecordFilter(RecordCriteria()), limits)
-    demand = Demand(has_latency_parts=False)
-    sink = RecordRows(source, writer.feed_batch, writer.close, by_batch=True, native=writer, demand=demand)
+    source = Records(RecordFilter(criteria), limits)
+    writer, demand = FORMS[form](out), Demand(has_latency_parts=False)
+    by_batch = form != "csv" and source.selects is None
+    write = writer.feed_batch if by_batch else writer.feed
+    sink = RecordRows(source, write, writer.close, by_batch=by_batch, native=writer, demand=demand)
     noted = Noted(sink)
     dissection = Dissection(blocks, Options(limits=limits, end_to_end=joins), split_latency=False)
     for _ in dissection.into(noted):
         pass
     sink.close()
-    lines = out.getvalue().split(b"\n")
-    assert len(lines) - 1 == sink.rows
-    return [lines, sink.part(), dissection.counts, dissection.noticed], noted.taken
+    output = out.getvalue()
+    rows = len(list(reader(io.StringIO(output.decode(), "")))) - 1 if form == "csv" else output.count(b"\n")
+    assert rows == sink.rows
+    return [output.split(b"\n"), sink.part(), dissection.counts, dissection.noticed], noted.taken
 
 
-def compare(blocks: Sequence[Any], limits: Limits = DEFAULT, *, joins: bool = True) -> tuple[list[Any], int]:
-    """The records as JSON, which are the same without the core, and how many exchanges that wrote."""
-    result, taken = written(blocks, limits, joins=joins)
+def compare(
+    blocks: Sequence[Any],
+    limits: Limits = DEFAULT,
+    criteria: RecordCriteria = ALL_RECORDS,
+    *,
+    joins: bool = True,
+    form: str = "json",
+) -> tuple[list[bytes], int]:
+    """The lines of the records, which are the same without the core, and how many exchanges that wrote."""
+    result, taken = written(blocks, limits, criteria, joins=joins, form=form)
     with without_core():
-        expected, none = written(blocks, limits, joins=joins)
+        expected, none = written(blocks, limits, criteria, joins=joins, form=form)
     assert none == 0
     for own, other in zip(result, expected, strict=True):
         assert own == other
-    return [json.loads(line) for line in result[0][:-1]], taken
+    return result[0][:-1], taken
 
 
 def produce(data: bytes, *, topic: str = "orders", version: int = 9, **answer: Any) -> Template:
@@ -101,11 +125,27 @@ def blocks(exchanges: Sequence[Template], directory: Path) -> Sequence[Any]:
 
 ITEMS = (Item(b"k", b"v"), Item(None, None), Item(b"\xff", 'a"\\\n\u2028ж'.encode(), (), BASE_MS + 1234))
 HEADERS = Item(b"h", b"\0\0\0\0\7avro", (TRACE, (b"empty", None)))
+SPECIAL = [
+    Item(data, data)
+    for data in (
+        b"",
+        b"NULL",
+        b'"',
+        b" ",
+        b"  a  ",
+        b"a,b\r\nc",
+        b"a\rb",
+        b"\t",
+        "ж\u3000".encode(),
+        b"k" * 40,
+    )
+]
 NUMBERED: dict[str, Any] = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
 
 USUAL = {
     "plain": produce(batch(ITEMS)),
     "headers": fetch(batch([HEADERS, *ITEMS], base_offset=70)),
+    "special": fetch(batch(SPECIAL[:3] + SPECIAL[4:], base_offset=67)),
     "none": fetch(b""),
     **{name: fetch(batch(ITEMS * 9, codec=codec, base_offset=70)) for name, codec in CODECS.items()},
     "several batches": fetch(batch(ITEMS, base_offset=67) + batch(ITEMS, codec=GZIP, base_offset=70)),
@@ -120,6 +160,7 @@ USUAL = {
     "old version": produce(batch(ITEMS), version=3),
 }
 ODD = {
+    "blank": fetch(batch(SPECIAL, base_offset=70)),
     "control": fetch(batch([Item(b"\0\0\0\1", b"\0\0\0\0\0\1")], flags=CONTROL | TRANSACTIONAL)),
     "checksum": fetch(batch(ITEMS, crc=1)),
     "count": fetch(batch(ITEMS, count=9)),
@@ -137,31 +178,62 @@ ODD = {
 
 @pytest.mark.parametrize("name", USUAL)
 def test_usual_exchanges_are_written(name: str, tmp_path: Path) -> None:
-    for joins in (False, True):
-        _, taken = compare(blocks([USUAL[name]], tmp_path), joins=joins)
+    for form, joins in (("json", False), ("json", True), ("csv", True), ("text", False), ("text", True)):
+        _, taken = compare(blocks([USUAL[name]], tmp_path), joins=joins, form=form)
         assert taken == 3
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_exchanges_are_left(name: str, tmp_path: Path) -> None:
-    _, taken = compare(blocks([ODD[name], USUAL["plain"]], tmp_path))
-    assert taken <= 3
+    for form in FORMS:
+        _, taken = compare(blocks([ODD[name], USUAL["plain"]], tmp_path), form=form)
+        assert taken <= (3 if name != "blank" or form == "text" else 5)
 
 
 def test_fetched_batches_are_joined(tmp_path: Path) -> None:
     first, second = batch(ITEMS, base_offset=70, **NUMBERED), batch(ITEMS, base_offset=73)
     talk = [produce(first), fetch(first + second), produce(second, base_offset=73), ODD["control"]]
-    records, taken = compare(blocks(talk, tmp_path))
+    for form in ("csv", "text"):
+        assert compare(blocks(talk, tmp_path), form=form)[1] == 5
+    lines, taken = compare(blocks(talk, tmp_path))
+    records = list(map(json.loads, lines))
     assert taken == 5
     fetched = [record["e2e_latency_us"] for record in records if record["api"] == "Fetch"]
     assert None not in fetched[:3]
     assert fetched[3:6] == [None] * 3
 
 
+FILTERS = [
+    RecordCriteria(keys=["k*"]),
+    RecordCriteria(headers=["empty"]),
+    RecordCriteria(offsets=["68..71"]),
+    RecordCriteria(traces=["4bf9*"]),
+    RecordCriteria(schemas=["7"]),
+    RecordCriteria(patterns=["a.*b|^v"], control=False),
+    RecordCriteria(produced=True),
+    RecordCriteria(fetched=True, keys=["!k"]),
+]
+
+
+@pytest.mark.parametrize("criteria", FILTERS, ids=lambda each: "-".join(map(str, filter(None, each))))
+def test_selected_records(criteria: RecordCriteria, tmp_path: Path) -> None:
+    talk = [*USUAL.values(), ODD["control"], ODD["count"]]
+    capture = blocks(talk, tmp_path)
+    for form in FORMS:
+        lines, taken = compare(capture, criteria=criteria, form=form)
+        assert taken == len(USUAL) + 2
+    assert 0 < len(lines) < len(compare(capture, form="text")[0])
+
+
 def test_copies_of_batches_that_failed(tmp_path: Path) -> None:
-    data = batch(ITEMS, base_offset=70, **NUMBERED)
-    records, _ = compare(blocks([produce(data, error_code=7), fetch(data), USUAL["plain"]], tmp_path))
-    assert [record["also_in"] is None for record in records] == [False] * 6 + [True] * 3
+    data = batch([*ITEMS, HEADERS], base_offset=70, **NUMBERED)
+    talk = [produce(data, error_code=7), fetch(data, offset=72), USUAL["plain"]]
+    compare(blocks(talk, tmp_path), form="csv")
+    lines, _ = compare(blocks(talk, tmp_path), form="text")
+    assert [b"its Produce" in line for line in lines] == [False] * 4 + [True] * 4 + [False] * 3
+    lines, _ = compare(blocks(talk, tmp_path))
+    also_in = [json.loads(line)["also_in"] for line in lines]
+    assert [each is None for each in also_in] == [False] * 8 + [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -174,7 +246,8 @@ def test_random_talks(limits: dict[str, int], tmp_path: Path) -> None:
         packets = timed(capture_of(talk, tmp_path / "talk.pcap"))
         if random.random() < 0.5:
             packets = damaged(packets, random)
-        taken += compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), Limits(**limits))[1]
+        capture, form = blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice([*FORMS])
+        taken += compare(capture, Limits(**limits), form=form)[1]
     assert taken
 
 
@@ -184,7 +257,7 @@ def test_samples_in_turn(tmp_path: Path) -> None:
         packets = mixed(TALKS, random)
         if seed:
             packets = damaged(packets, random)
-        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
+        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), form=random.choice([*FORMS]))
 
 
 def test_text_that_waits_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +276,7 @@ def test_chatty_clients(tmp_path: Path) -> None:
     assert taken == contents.exchanges
 
 
-@pytest.mark.parametrize("options", [(), ("--error", "*")], ids=" ".join)
+@pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("--json", "--error", "*")], ids=" ".join)
 def test_the_end_of_a_capture(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,7 +285,7 @@ def test_the_end_of_a_capture(
         packets = [(packet.time_ns, bytes(packet.data)) for packet in one_by_one(source)]
     path = tmp_path / "end.pcap"
     path.write_bytes(pcap(packets[2 * len(packets) // 5 :]))
-    done = run(capsys, "records", "--json", "-j", "1", *options, str(path))
+    done = run(capsys, "records", "-j", "1", *options, str(path))
     with without_core():
-        assert run(capsys, "records", "--json", "-j", "1", *options, str(path)) == done
-    assert '"topic":null' in done.out or options
+        assert run(capsys, "records", "-j", "1", *options, str(path)) == done
+    assert '"topic":null' in done.out or options != ("--json",)

@@ -1165,13 +1165,14 @@ impl Lending {
         let may_match = match &mut self.conditions {
             None => true,
             Some(conditions) => {
-                conditions.note(request.end_ns);
                 let response = match &finished.outcome {
                     Outcome::Answered(response) => Some(response),
                     _ => None,
                 };
+                let time_ns = conditions.frames.time_ns(header.api_key, request, response);
+                conditions.note(time_ns);
                 let may_match = link.may_match(py, python, conditions, header, request);
-                may_match.map_err(|_| Odd)? && conditions.frames.match_frames(request, response)?
+                may_match.map_err(|_| Odd)? && conditions.frames.match_frames(time_ns, request, response)?
             }
         };
         let is_selected = may_match && !needs_error;

@@ -21,7 +21,7 @@ use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
-use crate::sinks::records::{HeaderField, RecordContent, RecordPlan, RecordWriter};
+use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
 use crate::sinks::rows::{RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
@@ -341,27 +341,38 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         Ok::<_, PyErr>((before, content))
     });
     let (records, headers, all_headers) = get(plan, "bounds")?;
-    let (capture, is_plain): (Function, Function) = (get(plan, "capture")?, get(plan, "is_plain")?);
+    let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
+    let printed: Function = get(plan, "printed")?;
+    let format: String = get(plan, "format")?;
+    let selects: Option<Function> = get(plan, "selects")?;
     let (optional, inflate): (Function, Function) = (get(plan, "optional")?, get(plan, "inflate")?);
     receivers.carried = get(plan, "join")?;
     let has_room: Option<Function> = get(plan, "has_room")?;
     Ok(RecordPlan {
         common: common_plan(plan, row_api)?,
+        format: RecordFormat::named(&format).ok_or_else(|| PyValueError::new_err(format))?,
+        digits: get(plan, "digits")?,
         columns: columns.collect::<PyResult<_>>()?,
         end: get(plan, "end")?,
         encodings: get(plan, "encodings")?,
+        before_fetch: get(plan, "before_fetch")?,
         no_optional: get(plan, "no_optional")?,
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
-        is_plain: Box::new(move |topic| Python::attach(|py| is_plain.call(py, (topic,)))),
-        optional: Box::new(move |key, value, headers: &[HeaderField<'_>]| {
-            Python::attach(|py| {
-                let bytes = |data: Option<&[u8]>| data.map(|data| PyBytes::new(py, data));
-                let headers: Vec<_> = headers
-                    .iter()
-                    .map(|(name, value)| (*name, bytes(*value)))
-                    .collect();
-                optional.call(py, (bytes(key), bytes(value), headers))
-            })
+        label: Box::new(move |topic, is_id| Python::attach(|py| label.call(py, (topic, is_id)))),
+        printed: Box::new(move |payload, is_key| {
+            Python::attach(|py| printed.call(py, (PyBytes::new(py, payload), is_key)))
+        }),
+        directions: get(plan, "directions")?,
+        selects: selects.map(|selects| {
+            Box::new(move |offset, payloads: &Payloads<'_>| {
+                Python::attach(|py| {
+                    let (key, value, headers) = objects(py, payloads);
+                    selects.call(py, (offset, key, value, headers))
+                })
+            }) as Box<Selects>
+        }),
+        optional: Box::new(move |payloads: &Payloads<'_>| {
+            Python::attach(|py| optional.call(py, objects(py, payloads)))
         }),
         inflate: Box::new(move |number, is_first, codec, data| {
             Python::attach(|py| {
@@ -378,6 +389,21 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
             Box::new(move || Python::attach(|py| has_room.call(py, ()))) as Box<dyn Fn() -> _ + Send + Sync>
         }),
     })
+}
+
+type PyPayload<'py> = Option<Bound<'py, PyBytes>>;
+
+/// Key, value and headers.
+fn objects<'py, 'a>(
+    py: Python<'py>,
+    payloads: &Payloads<'a>,
+) -> (PyPayload<'py>, PyPayload<'py>, Vec<(&'a str, PyPayload<'py>)>) {
+    let bytes = |data: Option<&[u8]>| data.map(|data| PyBytes::new(py, data));
+    let headers = payloads
+        .headers
+        .iter()
+        .map(|(name, value)| (*name, bytes(*value)));
+    (bytes(payloads.key), bytes(payloads.value), headers.collect())
 }
 
 fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<TallyPlan> {
@@ -436,6 +462,7 @@ impl<'py> FromPyObject<'_, 'py> for Conditions {
             frames: FrameConditions {
                 kinds: conditions.getattr("kinds")?.extract()?,
                 times_ns: since_ns..until_ns,
+                of_records: conditions.getattr("of_records")?.extract()?,
                 slower_than_ns: conditions.getattr("slower_than_ns")?.extract()?,
                 bigger_than_bytes: conditions.getattr("bigger_than_bytes")?.extract()?,
                 needs_error: conditions.getattr("needs_error")?.extract()?,

@@ -92,6 +92,13 @@ impl PyRecords {
         self.records.iter().map(|record| record.headers.len()).sum()
     }
 
+    /// Of its records; 0 if there are none.
+    #[getter]
+    fn lowest_offset(&self) -> i64 {
+        let offsets = self.records.iter().map(|record| record.offset);
+        offsets.min().unwrap_or_default()
+    }
+
     /// Records as JSON lines, see `RecordLines` in kdissect/tables/lines.py.
     ///
     /// Arguments: which records; the text before, between and after the columns that differ; whether the offsets
@@ -177,9 +184,8 @@ impl PyRecords {
                 out.push_str(gap);
                 push_filled(key, widths.1, &mut out);
                 out.push_str(gap);
-                out.push_str(value);
+                out.push_str(value.trim_end_matches(' '));
                 out.push_str(words);
-                out.truncate(out.trim_end_matches(' ').len());
                 out.push('\n');
             }
             Ok(out)

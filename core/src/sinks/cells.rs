@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use crate::sinks::columns::Column;
 use crate::sinks::decimal::put;
 use crate::sinks::facts::{Answered, Constant};
-use crate::sinks::record_lines::json_text;
+use crate::sinks::record_lines::{base64, json_text};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
@@ -167,6 +167,8 @@ impl RowFacts<'_> {
 pub enum Cell<'a> {
     Json(&'a mut Vec<u8>),
     Csv(&'a mut Vec<u8>),
+    /// Of lines for people; an absent value is `-`.
+    Text(&'a mut Vec<u8>),
     Column(&'a mut Column, &'a mut usize),
 }
 
@@ -175,6 +177,7 @@ impl Cell<'_> {
         match self {
             Cell::Json(out) => out.extend_from_slice(b"null"),
             Cell::Csv(_) => (),
+            Cell::Text(out) => out.push(b'-'),
             Cell::Column(column, cost) => **cost += column.null()?,
         }
         Ok(())
@@ -183,16 +186,18 @@ impl Cell<'_> {
     pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
         match (number, self) {
             (None, cell) => return cell.null(),
-            (Some(number), Cell::Json(out) | Cell::Csv(out)) => put(out, number),
+            (Some(number), Cell::Json(out) | Cell::Csv(out) | Cell::Text(out)) => put(out, number),
             (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
         }
         Ok(())
     }
 
-    /// Only for tables; text has none.
     pub fn bool(&mut self, value: bool) -> Result<(), Odd> {
         match self {
-            Cell::Json(_) | Cell::Csv(_) => return Err(Odd),
+            Cell::Json(out) | Cell::Text(out) => {
+                out.extend_from_slice(if value { b"true" } else { b"false" });
+            }
+            Cell::Csv(out) => out.extend_from_slice(if value { b"True" } else { b"False" }),
             Cell::Column(column, cost) => **cost += column.bool(value)?,
         }
         Ok(())
@@ -203,6 +208,7 @@ impl Cell<'_> {
             (None, cell) => return cell.null(),
             (Some(text), Cell::Json(out)) => json_text(text.as_bytes(), out),
             (Some(text), Cell::Csv(out)) => quoted(text.as_bytes(), out),
+            (Some(text), Cell::Text(out)) => out.extend_from_slice(text.as_bytes()),
             (Some(text), Cell::Column(column, cost)) => **cost += column.text(text)?,
         }
         Ok(())
@@ -220,7 +226,7 @@ impl Cell<'_> {
                 }
                 out.push(b']');
             }
-            Cell::Csv(out) => {
+            Cell::Csv(out) | Cell::Text(out) => {
                 let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
                 quoted(texts.join(";").as_bytes(), out);
             }
@@ -239,6 +245,7 @@ impl Cell<'_> {
         match self {
             Cell::Json(out) => out.extend_from_slice(json),
             Cell::Csv(out) => quoted(json, out),
+            Cell::Text(out) => out.extend_from_slice(json),
             Cell::Column(column, cost) => **cost += column.bytes(json)?,
         }
         Ok(())
@@ -247,7 +254,7 @@ impl Cell<'_> {
     /// Text written by Python, or a value for a column.
     fn constant(&mut self, constant: &Option<Constant>) -> Result<(), Odd> {
         match (constant, self) {
-            (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out)) => {
+            (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out) | Cell::Text(out)) => {
                 out.extend_from_slice(text.as_bytes())
             }
             (Some(Constant::Text(text)), cell) => return cell.text(Some(text)),
@@ -266,6 +273,24 @@ impl Cell<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes a key or value as CSV, and after `between` its encoding, as `text_and_encoding` in
+/// kdissect/tables/values.py defines them.
+pub fn csv(payload: Option<&[u8]>, between: &[u8], out: &mut Vec<u8>) {
+    let encoding: &[u8] = match payload {
+        None => b"",
+        Some(payload) if std::str::from_utf8(payload).is_ok() => {
+            quoted(payload, out);
+            b"utf-8"
+        }
+        Some(payload) => {
+            base64(payload, out);
+            b"base64"
+        }
+    };
+    out.extend_from_slice(between);
+    out.extend_from_slice(encoding);
 }
 
 /// Writes a cell of CSV, in quotes if it needs them.

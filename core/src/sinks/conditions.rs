@@ -6,12 +6,14 @@ use crate::exchanges::connection::Frame;
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
+const PRODUCE: i16 = 0;
 
 pub struct FrameConditions {
     /// Whether answered exchanges match, and those that expect no response.
     pub kinds: (bool, bool),
-    /// Of the end of the request.
     pub times_ns: Range<i64>,
+    /// Whether these are times of records; otherwise they are those of requests.
+    pub of_records: bool,
     pub slower_than_ns: Option<i64>,
     /// One of the frames, with its size.
     pub bigger_than_bytes: Option<usize>,
@@ -20,8 +22,16 @@ pub struct FrameConditions {
 }
 
 impl FrameConditions {
-    /// Whether an exchange matches. `response`: None if it expects none.
-    pub fn match_frames(&self, request: &Frame, response: Option<&Frame>) -> Result<bool, Odd> {
+    /// When an exchange was seen, as `record_time_ns` in kdissect/exchanges/content.py if `of_records`.
+    pub fn time_ns(&self, api_key: i16, request: &Frame, response: Option<&Frame>) -> i64 {
+        match response {
+            Some(response) if self.of_records && api_key != PRODUCE => response.end_ns,
+            _ => request.end_ns,
+        }
+    }
+
+    /// Whether an exchange of that time matches. `response`: None if it expects none.
+    pub fn match_frames(&self, time_ns: i64, request: &Frame, response: Option<&Frame>) -> Result<bool, Odd> {
         let (is_answered, is_unacknowledged) = self.kinds;
         let is_kind = if response.is_some() {
             is_answered
@@ -39,7 +49,7 @@ impl FrameConditions {
             let is_bigger = |frame: &Frame| frame.size.saturating_add(SIZE_BYTES) > least;
             is_bigger(request) || response.is_some_and(is_bigger)
         });
-        Ok(is_kind && is_slower && is_bigger && self.times_ns.contains(&request.end_ns))
+        Ok(is_kind && is_slower && is_bigger && self.times_ns.contains(&time_ns))
     }
 }
 
@@ -61,16 +71,31 @@ mod tests {
     const ALL: FrameConditions = FrameConditions {
         kinds: (true, true),
         times_ns: i64::MIN..i64::MAX,
+        of_records: false,
         slower_than_ns: None,
         bigger_than_bytes: None,
         needs_error: false,
     };
 
     #[test]
+    fn records_have_the_time_of_the_message_that_carries_them() {
+        let (request, response) = (frame(10, 90, 100), frame(20, 150, 160));
+        for (of_records, expected) in [(false, [100, 100]), (true, [100, 160])] {
+            let conditions = FrameConditions { of_records, ..ALL };
+            let time_ns = |api_key| conditions.time_ns(api_key, &request, Some(&response));
+            assert_eq!([PRODUCE, 1].map(time_ns), expected);
+            assert_eq!(conditions.time_ns(1, &request, None), 100);
+        }
+    }
+
+    #[test]
     fn bounds_are_those_of_python() {
         let (request, response) = (frame(10, 90, 100), frame(20, 150, 160));
         let of = |conditions: FrameConditions| {
-            [Some(&response), None].map(|response| conditions.match_frames(&request, response).unwrap())
+            [Some(&response), None].map(|response| {
+                let time_ns = conditions.time_ns(PRODUCE, &request, response);
+                conditions.match_frames(time_ns, &request, response).unwrap()
+            })
         };
         assert_eq!(of(ALL), [true, true]);
         for (kinds, expected) in [((true, false), [true, false]), ((false, true), [false, true])] {
@@ -108,6 +133,6 @@ mod tests {
             slower_than_ns: Some(0),
             ..ALL
         };
-        assert_eq!(conditions.match_frames(&request, Some(&response)), Err(Odd));
+        assert_eq!(conditions.match_frames(0, &request, Some(&response)), Err(Odd));
     }
 }

@@ -80,8 +80,8 @@ pub fn base64(data: &[u8], out: &mut Vec<u8>) {
 
 const NULL: &str = "NULL";
 
-/// The text of a key or value. None if it contains anything but printable ASCII, or needs quotes because it looks
-/// like a null or empty one.
+/// The text of a key or value. None if it contains anything but printable ASCII, or nothing but blanks, or needs
+/// quotes because it looks like a null or empty one.
 pub fn plain_text(payload: Option<&[u8]>) -> Option<&str> {
     let Some(payload) = payload else {
         return Some(NULL);
@@ -91,7 +91,7 @@ pub fn plain_text(payload: Option<&[u8]>) -> Option<&str> {
     }
     let text = std::str::from_utf8(payload).ok()?;
     let inside = text.trim_matches(['\\', '"']);
-    (!inside.is_empty() && inside != NULL).then_some(text)
+    (!inside.trim_matches(' ').is_empty() && inside != NULL).then_some(text)
 }
 
 /// Writes a value as JSON; `keys`: by the number of a name.
@@ -248,7 +248,7 @@ mod tests {
     fn text_is_plain_or_left_out() {
         assert_eq!(plain_text(None), Some("NULL"));
         assert_eq!(plain_text(Some(b"a ~")), Some("a ~"));
-        for odd in ["", "NULL", "\"", "\\\"NULL\"", "é", "\u{7f}", "\t"] {
+        for odd in ["", " ", "NULL", "\"", "\\\"NULL\"", "é", "\u{7f}", "\t"] {
             assert_eq!(plain_text(Some(odd.as_bytes())), None, "{odd:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! Exchanges -> the records in them as JSON lines, as `RecordLines` in kdissect/tables/lines.py writes them.
+//! Exchanges -> the records in them as JSON lines or CSV, as `RecordLines` and `RecordCsv` in kdissect/tables/lines.py
+//! write them, or as lines of text, as `RecordTable` in kdissect/text/table.py does.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,11 +9,10 @@ use crate::exchanges::content::Row;
 use crate::exchanges::touched::FoundPartition;
 use crate::kafka::records::{self, Bounds, Record};
 use crate::kafka::tree::{batches, field, Batch, Decoded, Value, NO_ID};
-use crate::sinks::cells::{Cell, Content, RowFacts};
-use crate::sinks::decimal::put;
+use crate::sinks::cells::{csv, Cell, Content, RowFacts};
 use crate::sinks::facts::{Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis};
 use crate::sinks::handed::{CarriedBatches, Handed};
-use crate::sinks::record_lines::{json, json_text};
+use crate::sinks::record_lines::{json, plain_text};
 use crate::sinks::sink::Sink;
 use crate::Odd;
 
@@ -20,10 +20,10 @@ use crate::Odd;
 const MAX_TEXT: usize = 1024 * 1024;
 /// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
 const TOPIC_BYTES: usize = 249;
-/// Topics of which it is known whether they are Kafka's own.
+/// Topics of which it is known what stands for them.
 const MAX_TOPICS: usize = 1000;
-/// Of times.
-const DIGITS: u32 = 6;
+/// Of timestamps.
+const TIMESTAMP_DIGITS: u32 = 6;
 const MS_NS: i64 = 1_000_000;
 const NO_TIMESTAMP: i64 = -1;
 
@@ -36,7 +36,33 @@ const CRC_FROM: usize = 21;
 const CODEC: i16 = 0x07;
 const LOG_APPEND_TIME: i16 = 0x08;
 
-/// The content of a column; most have its name.
+#[derive(Clone, Copy, PartialEq)]
+pub enum RecordFormat {
+    Json,
+    Csv,
+    Text,
+}
+
+impl RecordFormat {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "json" => RecordFormat::Json,
+            "csv" => RecordFormat::Csv,
+            "text" => RecordFormat::Text,
+            _ => return None,
+        })
+    }
+
+    fn cell(self, out: &mut Vec<u8>) -> Cell<'_> {
+        match self {
+            RecordFormat::Json => Cell::Json(out),
+            RecordFormat::Csv => Cell::Csv(out),
+            RecordFormat::Text => Cell::Text(out),
+        }
+    }
+}
+
+/// The content of a column; most have its name. Some have a width, which blanks fill.
 #[derive(Clone, Copy, PartialEq)]
 pub enum RecordContent {
     Exchange(Content),
@@ -45,6 +71,8 @@ pub enum RecordContent {
     Topic,
     TopicId,
     Partition,
+    /// Both.
+    Place(usize),
     TimestampType,
     Compression,
     BaseOffset,
@@ -54,19 +82,21 @@ pub enum RecordContent {
     LeaderEpoch,
     Transactional,
     Aborted,
+    /// A byte that is not UTF-8.
+    Mark,
     // From here on, the records of a batch differ.
-    Offset,
+    Offset(usize),
     BeforeFetchOffset,
     Timestamp,
-    /// With its encoding.
-    Key,
+    /// With its encoding, if that is shown.
+    Key(usize),
     Value,
     /// All columns from headers and schemas.
     Optional,
 }
 
 impl RecordContent {
-    /// `which`: if there are several. None: there is no such content.
+    /// `which`: if there are several, or its width. None: there is no such content.
     pub fn named(name: &str, which: usize) -> Option<Self> {
         Some(match name {
             "record_time" => RecordContent::Time,
@@ -74,6 +104,7 @@ impl RecordContent {
             "topic" => RecordContent::Topic,
             "topic_id" => RecordContent::TopicId,
             "partition" => RecordContent::Partition,
+            "place" => RecordContent::Place(which),
             "timestamp_type" => RecordContent::TimestampType,
             "compression" => RecordContent::Compression,
             "base_offset" => RecordContent::BaseOffset,
@@ -83,12 +114,13 @@ impl RecordContent {
             "leader_epoch" => RecordContent::LeaderEpoch,
             "transactional" => RecordContent::Transactional,
             "aborted" => RecordContent::Aborted,
-            "offset" => RecordContent::Offset,
+            "offset" => RecordContent::Offset(which),
             "before_fetch_offset" => RecordContent::BeforeFetchOffset,
             "timestamp" => RecordContent::Timestamp,
-            "key" => RecordContent::Key,
+            "key" => RecordContent::Key(which),
             "value" => RecordContent::Value,
             "optional" => RecordContent::Optional,
+            "mark" => RecordContent::Mark,
             _ => RecordContent::Exchange(Content::named(name, which)?),
         })
     }
@@ -96,38 +128,56 @@ impl RecordContent {
     fn is_per_record(self) -> bool {
         matches!(
             self,
-            RecordContent::Offset
+            RecordContent::Offset(_)
                 | RecordContent::BeforeFetchOffset
                 | RecordContent::Timestamp
-                | RecordContent::Key
+                | RecordContent::Key(_)
                 | RecordContent::Value
                 | RecordContent::Optional
         )
     }
 }
 
-/// Name and value of a header.
-pub type HeaderField<'a> = (&'a str, Option<&'a [u8]>);
+/// Whether a record is selected by offset, key, value and headers.
+pub type Selects = dyn Fn(Option<i64>, &Payloads<'_>) -> Result<bool, Odd> + Send + Sync;
+
+/// What a client wrote into a record.
+pub struct Payloads<'a> {
+    pub key: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
+    /// Name and value of each.
+    pub headers: Vec<(&'a str, Option<&'a [u8]>)>,
+}
 
 /// `RecordPlan` of kdissect/sinks/plan.py. The functions ask Python.
 #[allow(clippy::type_complexity)] // of functions
 pub struct RecordPlan {
     pub common: CommonPlan<Arc<Row>>,
+    pub format: RecordFormat,
+    /// After the decimal point of the time of a record.
+    pub digits: u32,
     /// The text before each column, and its content.
     pub columns: Vec<(String, RecordContent)>,
     /// The text after a record.
     pub end: String,
     /// The texts before the encodings of key and value.
     pub encodings: [String; 2],
+    /// The texts around the requested offset that a record comes before.
+    pub before_fetch: [String; 2],
     /// The columns from headers and schemas of a record without any.
     pub no_optional: String,
     /// The name of the capture of an interface.
     pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
-    /// Whether the records of a topic are as clients wrote them.
-    pub is_plain: Box<dyn Fn(&str) -> Result<bool, Odd> + Send + Sync>,
-    /// Those columns, of key, value and headers.
-    pub optional:
-        Box<dyn Fn(Option<&[u8]>, Option<&[u8]>, &[HeaderField<'_>]) -> Result<String, Odd> + Send + Sync>,
+    /// What stands for a topic, given its name, or its ID and true. None: its records are not as clients wrote them.
+    pub label: Box<dyn Fn(&str, bool) -> Result<Option<String>, Odd> + Send + Sync>,
+    /// Text for a key or value, and whether it is a key.
+    pub printed: Box<dyn Fn(&[u8], bool) -> Result<String, Odd> + Send + Sync>,
+    /// Whether records that were produced, and fetched, are selected.
+    pub directions: (bool, bool),
+    /// None: all are selected.
+    pub selects: Option<Box<Selects>>,
+    /// The columns from headers and schemas, of key, value and headers.
+    pub optional: Box<dyn Fn(&Payloads<'_>) -> Result<String, Odd> + Send + Sync>,
     /// Decompresses a batch, given the number of the exchange, whether it is the first one there, and the codec.
     pub inflate: Box<dyn Fn(u64, bool, i16, &[u8]) -> Result<Vec<u8>, Odd> + Send + Sync>,
     pub bounds: Bounds,
@@ -147,7 +197,8 @@ pub struct RecordWriter {
 
 struct Writer {
     plan: RecordPlan,
-    are_plain: HashMap<String, bool>,
+    /// By name, and by ID.
+    labels: [HashMap<String, Option<String>>; 2],
     clock: Clock,
     /// For timestamps of records.
     record_clock: Clock,
@@ -289,7 +340,7 @@ impl RecordWriter {
         RecordWriter {
             writer: Writer {
                 plan,
-                are_plain: HashMap::new(),
+                labels: Default::default(),
                 clock: Clock::default(),
                 record_clock: Clock::default(),
                 template: SharedText::default(),
@@ -303,16 +354,16 @@ impl RecordWriter {
 }
 
 impl Writer {
-    fn is_plain(&mut self, topic: &str) -> Result<bool, Odd> {
-        if let Some(is_plain) = self.are_plain.get(topic) {
-            return Ok(*is_plain);
+    /// See [`RecordPlan`].
+    fn label(&mut self, topic: &str, is_id: bool) -> Result<Option<&str>, Odd> {
+        let labels = &mut self.labels[usize::from(is_id)];
+        if !labels.contains_key(topic) {
+            if labels.len() >= MAX_TOPICS {
+                labels.clear();
+            }
+            labels.insert(topic.to_owned(), (self.plan.label)(topic, is_id)?);
         }
-        let is_plain = (self.plan.is_plain)(topic)?;
-        if self.are_plain.len() >= MAX_TOPICS {
-            self.are_plain.clear();
-        }
-        self.are_plain.insert(topic.to_owned(), is_plain);
-        Ok(is_plain)
+        Ok(labels.get(topic).ok_or(Odd)?.as_deref())
     }
 
     /// Reads a batch, as `_decode_batch` in kdissect/kafka/batches.py. `base_offset`: of its first record, if the
@@ -367,14 +418,18 @@ impl Writer {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
         let mut is_produced = each.base_offset.is_some();
+        let (produced, fetched) = self.plan.directions;
+        let is_shown = if each.is_fetched { fetched } else { produced };
         while let Some(whole) = first_batch(data)? {
-            if !self.is_plain(each.topic)? {
+            if self.label(each.topic, each.name().is_none())?.is_none() {
                 return Err(Odd);
             }
             let batch = self.open(whole, base_offset, found.exchange.number, is_first)?;
             data = data.get(whole.len()..).ok_or(Odd)?;
             let start = out.len();
-            self.batch(found, each, &batch, out)?;
+            if is_shown {
+                self.batch(found, each, &batch, out)?;
+            }
             if out.len() - carried.text.0 > MAX_TEXT {
                 return Err(Odd);
             }
@@ -410,8 +465,9 @@ impl Writer {
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         self.share(found, each, batch)?;
-        let common = &self.plan.common;
-        let [of_key, of_value] = &self.plan.encodings;
+        let plan = &self.plan;
+        let format = plan.format;
+        let [of_key, of_value] = &plan.encodings;
         let (text, data) = (&self.template.text, &batch.data[..]);
         let offsets_known = each.is_fetched || each.base_offset.is_some();
         let append_ms = match batch.header.attributes & LOG_APPEND_TIME {
@@ -424,44 +480,62 @@ impl Writer {
             None => Ok(None),
         };
         for record in &batch.records {
-            let (key, value) = (bytes(&record.key)?, bytes(&record.value)?);
+            let offset = offsets_known.then_some(record.offset);
+            let headers = record.headers.iter().map(|(name, value)| {
+                let name = std::str::from_utf8(data.get(name.clone()).ok_or(Odd)?);
+                Ok::<_, Odd>((name.map_err(|_| Odd)?, bytes(value)?))
+            });
+            let payloads = Payloads {
+                key: bytes(&record.key)?,
+                value: bytes(&record.value)?,
+                headers: headers.collect::<Result<_, _>>()?,
+            };
+            if let Some(selects) = &plan.selects {
+                if !selects(offset, &payloads)? {
+                    continue;
+                }
+            }
+            let Payloads { key, value, .. } = payloads;
             let mut from = 0;
             for (place, content) in &self.template.places {
                 out.extend_from_slice(text.get(from..*place).ok_or(Odd)?);
                 from = *place;
                 match content {
-                    RecordContent::Offset if offsets_known => put(out, record.offset),
-                    RecordContent::BeforeFetchOffset => match each.fetch_offset {
-                        Some(from) if record.offset < from => out.extend_from_slice(b"true"),
-                        Some(_) => out.extend_from_slice(b"false"),
-                        None => out.extend_from_slice(b"null"),
-                    },
+                    RecordContent::Offset(width) => {
+                        let start = out.len();
+                        format.cell(out).number(offset)?;
+                        fill(start, *width, out);
+                    }
+                    RecordContent::BeforeFetchOffset => {
+                        let is_before = each.fetch_offset.map(|from| record.offset < from);
+                        plan.before_fetch(is_before, each.fetch_offset, out)?;
+                    }
                     RecordContent::Timestamp => match append_ms.unwrap_or(record.timestamp_ms) {
-                        NO_TIMESTAMP => out.extend_from_slice(b"null"),
+                        NO_TIMESTAMP => format.cell(out).null()?,
                         ms => {
                             time.clear();
                             let ns = ms.checked_mul(MS_NS).ok_or(Odd)?;
-                            self.record_clock.write(common, ns, DIGITS, &mut time)?;
-                            json_text(time.as_bytes(), out);
+                            self.record_clock
+                                .write(&plan.common, ns, TIMESTAMP_DIGITS, &mut time)?;
+                            format.cell(out).text(Some(&time))?;
                         }
                     },
-                    RecordContent::Key => json(key, of_key.as_bytes(), out),
-                    RecordContent::Value => json(value, of_value.as_bytes(), out),
+                    RecordContent::Key(width) => {
+                        let start = out.len();
+                        plan.payload(key, of_key, true, out)?;
+                        fill(start, *width, out);
+                    }
+                    RecordContent::Value => plan.payload(value, of_value, false, out)?,
                     RecordContent::Optional => {
                         let begins_with_zero =
                             |payload: Option<&[u8]>| payload.is_some_and(|data| data.first() == Some(&0));
-                        if record.headers.is_empty() && !begins_with_zero(key) && !begins_with_zero(value) {
-                            out.extend_from_slice(self.plan.no_optional.as_bytes());
+                        if payloads.headers.is_empty() && !begins_with_zero(key) && !begins_with_zero(value) {
+                            out.extend_from_slice(plan.no_optional.as_bytes());
                             continue;
                         }
-                        let headers = record.headers.iter().map(|(name, value)| {
-                            let name = std::str::from_utf8(data.get(name.clone()).ok_or(Odd)?);
-                            Ok::<_, Odd>((name.map_err(|_| Odd)?, bytes(value)?))
-                        });
-                        let headers = headers.collect::<Result<Vec<_>, _>>()?;
-                        out.extend_from_slice((self.plan.optional)(key, value, &headers)?.as_bytes());
+                        out.extend_from_slice((plan.optional)(&payloads)?.as_bytes());
                     }
-                    _ => out.extend_from_slice(b"null"),
+                    _ => return Err(Odd),
                 }
             }
             out.extend_from_slice(text.get(from..).ok_or(Odd)?);
@@ -476,6 +550,8 @@ impl Writer {
         each: &PartitionRecords<'_>,
         batch: &OpenBatch<'_>,
     ) -> Result<(), Odd> {
+        let label = self.label(each.topic, each.name().is_none())?.unwrap_or_default();
+        let place = format!("{label}-{}", each.partition);
         let SharedText { text, places } = &mut self.template;
         text.clear();
         places.clear();
@@ -484,7 +560,8 @@ impl Writer {
         let mut time = String::new();
         for (before, content) in &self.plan.columns {
             text.extend_from_slice(before.as_bytes());
-            let mut cell = Cell::Json(&mut *text);
+            let start = text.len();
+            let mut cell = self.plan.format.cell(text);
             match content {
                 RecordContent::Exchange(content) => found.write(*content, &mut cell)?,
                 RecordContent::Time | RecordContent::RequestTime => {
@@ -495,12 +572,18 @@ impl Writer {
                         request.end_ns
                     };
                     time.clear();
-                    self.clock.write(&self.plan.common, end_ns, DIGITS, &mut time)?;
+                    let digits = self.plan.digits;
+                    self.clock.write(&self.plan.common, end_ns, digits, &mut time)?;
                     cell.text(Some(&time))?;
                 }
                 RecordContent::Topic => cell.text(each.name())?,
                 RecordContent::TopicId => cell.text(each.topic_id)?,
                 RecordContent::Partition => cell.number(Some(each.partition))?,
+                RecordContent::Place(_) if !place.is_ascii() => return Err(Odd), // its width is unknown
+                RecordContent::Place(width) => {
+                    cell.text(Some(&place))?;
+                    fill(start, *width, text);
+                }
                 RecordContent::TimestampType => {
                     let is_append = header.attributes & LOG_APPEND_TIME != 0 || each.append_ms.is_some();
                     cell.text(Some(if is_append { "LogAppendTime" } else { "CreateTime" }))?;
@@ -514,12 +597,13 @@ impl Writer {
                 RecordContent::ProducerEpoch => cell.number(Some(header.producer_epoch.into()))?,
                 RecordContent::BaseSequence => cell.number(Some(header.base_sequence.into()))?,
                 RecordContent::LeaderEpoch => cell.number(Some(header.leader_epoch.into()))?,
-                RecordContent::Transactional => put_bool(header.is_transactional(), text),
-                RecordContent::Aborted if each.has_aborted => put_bool(false, text),
+                RecordContent::Transactional => cell.bool(header.is_transactional())?,
+                RecordContent::Aborted if each.has_aborted => cell.bool(false)?,
                 RecordContent::Aborted => cell.null()?,
+                RecordContent::Mark => text.push(0xFF),
                 content => {
                     debug_assert!(content.is_per_record());
-                    places.push((text.len(), *content));
+                    places.push((start, *content));
                 }
             }
         }
@@ -528,8 +612,61 @@ impl Writer {
     }
 }
 
-fn put_bool(value: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(if value { b"true" } else { b"false" });
+impl RecordPlan {
+    /// Writes whether a record comes before the requested offset.
+    fn before_fetch(
+        &self,
+        is_before: Option<bool>,
+        fetch_offset: Option<i64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        match (self.format, is_before) {
+            (RecordFormat::Text, Some(true)) => {
+                let [before, after] = &self.before_fetch;
+                out.extend_from_slice(before.as_bytes());
+                self.format.cell(out).number(fetch_offset)?;
+                out.extend_from_slice(after.as_bytes());
+            }
+            (RecordFormat::Text, _) => (),
+            (format, Some(is_before)) => format.cell(out).bool(is_before)?,
+            (format, None) => format.cell(out).null()?,
+        }
+        Ok(())
+    }
+
+    /// Writes a key or value, and after `between` its encoding, if that is shown.
+    fn payload(
+        &self,
+        payload: Option<&[u8]>,
+        between: &str,
+        is_key: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        match self.format {
+            RecordFormat::Json => json(payload, between.as_bytes(), out),
+            RecordFormat::Csv => csv(payload, between.as_bytes(), out),
+            RecordFormat::Text => match (plain_text(payload), payload) {
+                (Some(text), _) if is_key => out.extend_from_slice(text.as_bytes()),
+                (Some(text), _) => out.extend_from_slice(text.trim_end_matches(' ').as_bytes()),
+                (None, Some(payload)) => {
+                    let text = (self.printed)(payload, is_key)?;
+                    if text.is_empty() {
+                        return Err(Odd); // what follows takes its place
+                    }
+                    out.extend_from_slice(text.as_bytes());
+                }
+                (None, None) => return Err(Odd),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Fills with blanks what begins there, in ASCII.
+fn fill(start: usize, width: usize, out: &mut Vec<u8>) {
+    if out.len() - start < width {
+        out.resize(start + width, b' ');
+    }
 }
 
 impl Sink for RecordWriter {
@@ -679,13 +816,19 @@ mod tests {
                 budget: 0,
                 leaves_flaws: false,
             },
+            format: RecordFormat::Json,
+            digits: 6,
             columns: Vec::new(),
             end: String::new(),
             encodings: Default::default(),
+            before_fetch: Default::default(),
             no_optional: String::new(),
             capture: Box::new(|_| Err(Odd)),
-            is_plain: Box::new(|_| Ok(true)),
-            optional: Box::new(|_, _, _| Err(Odd)),
+            label: Box::new(|topic, _| Ok(Some(topic.to_owned()))),
+            printed: Box::new(|_, _| Err(Odd)),
+            directions: (true, true),
+            selects: None,
+            optional: Box::new(|_| Err(Odd)),
             inflate: Box::new(|_, _, _, data| Ok(data.to_vec())),
             bounds: BOUNDS,
             has_room: None,
