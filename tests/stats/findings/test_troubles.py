@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -53,9 +54,11 @@ def findings(*talks: Talk, forced: int | None = None, more: tuple[Packet, ...] =
     options = Options(kafka_ports=frozenset({forced} if forced else ()))
     everything = summarized(packets, options)
     merged = Summarizer(DEFAULT, parts=_PARTS)
-    for ends in sorted({tuple(sorted(talk.ends)) for talk in talks}):
-        own = chain(more, *(talk.packets for talk in talks if tuple(sorted(talk.ends)) == ends))
-        merged.merge(summarized(sorted(own, key=attrgetter("time_ns")), options))
+    connections = defaultdict(list)
+    for talk in talks:
+        connections[tuple(sorted(talk.ends))] += talk.packets
+    for _, own in sorted(connections.items()):
+        merged.merge(summarized(sorted(chain(more, own), key=attrgetter("time_ns")), options))
     rows: list[FindingRow] = everything.parts["findings"].rows()
     assert merged.parts["findings"].rows() == rows
     return [row for row in rows if row.explained_by is None or row.rule != "client-unserved"]
