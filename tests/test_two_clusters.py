@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from kdissect import dissect, open_capture, summarize
 from kdissect.cli.main import kdissect
 from kdissect.exchanges.clusters import Clusters, named_cluster, names_cluster
+from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint
 from kdissect.spark.report import report
@@ -315,6 +316,11 @@ def metadata(cluster: str | None, broker: str = "10.0.0.1", nodes: tuple[str, ..
     return exchange("Metadata", 9, {"topics": []}, response, connection=connection(broker=broker))
 
 
+def heartbeat() -> Any:
+    body = {"group_id": "readers", "generation_id": 1, "member_id": "m"}
+    return exchange("Heartbeat", 3, body, {"error_code": 0}, connection=connection(broker="10.0.0.1"))
+
+
 def test_an_address_that_named_two_clusters_names_none() -> None:
     one, two = Clusters(), Clusters()
     one.learn(metadata("A", "10.0.0.1", ("10.0.0.1", "10.0.0.2")))
@@ -354,6 +360,30 @@ def test_parts_beyond_the_limit_are_counted_together() -> None:
         parts.of(connection(broker=broker))
     assert len(parts.parts) == 3
     assert None in parts.parts
+
+
+def test_brokers_whose_cluster_is_known_make_room() -> None:
+    parts = ByCluster(partial(Groups, DEFAULT), Limits(summary_clusters=2))
+    for broker in ("10.0.0.1", "10.0.0.2", "10.0.0.3"):
+        parts.feed(Facts(metadata("A", broker), FetchSessions(DEFAULT)))
+    assert set(parts.parts) == {"A"}
+
+
+def test_a_broker_that_named_two_clusters_is_of_none_however_a_capture_is_divided() -> None:
+    fed = [metadata("A"), metadata("B", "10.0.0.2"), metadata("C", "10.0.0.3"), heartbeat(), metadata("B")]
+
+    def counted(*exchanges: Any) -> ByCluster:
+        parts = ByCluster(partial(Groups, DEFAULT), DEFAULT)
+        for each in exchanges:
+            parts.feed(Facts(each, FetchSessions(DEFAULT)))
+        return parts
+
+    whole, divided = counted(*fed), counted(fed[3])
+    divided.merge(counted(*fed[:3], fed[4]))
+    results = [
+        {cluster: set(part.groups) for cluster, part in each.by_id().items()} for each in (whole, divided)
+    ]
+    assert results[0] == results[1] == {None: {"readers"}, "B": set(), "C": set()}
 
 
 def test_parts_share_the_rows_of_a_table() -> None:

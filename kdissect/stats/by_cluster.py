@@ -47,6 +47,7 @@ class ByCluster(Summed):
     _make: Callable[[], Any] = fed()
     _order: Callable[[Any], Any] | None = fed()
     _max_parts: int = own()
+    _joined: int = fed(int)  # endpoints whose cluster was known when parts were joined for want of room
 
     def __init__(
         self, make: Callable[[], Any], limits: Limits, order: Callable[[Any], Any] | None = None
@@ -54,7 +55,7 @@ class ByCluster(Summed):
         self.parts = {}
         self._clusters = Clusters(limits)
         self._make, self._order = make, order
-        self._max_parts = limits.summary_clusters
+        self._max_parts, self._joined = limits.summary_clusters, 0
 
     @property
     def takes(self) -> frozenset[str]:
@@ -87,13 +88,7 @@ class ByCluster(Summed):
 
     def by_id(self) -> dict[str | None, Any]:
         """The parts by the IDs of clusters; None: the brokers of which none is known."""
-        parts, self.parts = self.parts, {}
-        for key, part in parts.items():
-            cluster = self._cluster(key)
-            if cluster in self.parts:
-                self.parts[cluster].merge(part)
-            else:
-                self.parts[cluster] = part
+        self._join(self._cluster)
         if len(self.parts) == 2 and None in self.parts:
             unknown = self.parts.pop(None)
             next(iter(self.parts.values())).merge(unknown)
@@ -130,16 +125,31 @@ class ByCluster(Summed):
         return clusters.pop() if len(clusters) == 1 else None
 
     def _part(self, key: str | Endpoint | None) -> Any:
-        """The part of a cluster or broker; new, if there is room."""
-        key = self._cluster(key) or key
+        """The part of a cluster or broker; new, if there is room. What is known of a broker by now does not
+        count until there is none: it may have named a second cluster by the end.
+        """
         if key not in self.parts and len(self.parts) >= self._max_parts:
-            key = None
+            if self._joined != len(self._clusters.known):
+                self._joined = len(self._clusters.known)
+                self._join(lambda each: self._cluster(each) or each)
+            key = self._cluster(key) or key
+            if key not in self.parts and len(self.parts) >= self._max_parts:
+                key = None
         if key not in self.parts:
             part = self._make()
             if self.parts:
                 _share(part, next(iter(self.parts.values())))
             self.parts[key] = part
         return self.parts[key]
+
+    def _join(self, name: Callable[[Any], Any]) -> None:
+        """Give the parts other names; those of one name become one."""
+        parts, self.parts = self.parts, {}
+        for key, part in parts.items():
+            if (cluster := name(key)) in self.parts:
+                self.parts[cluster].merge(part)
+            else:
+                self.parts[cluster] = part
 
     def _cluster(self, key: str | Endpoint | None) -> str | None:
         return key if key is None or isinstance(key, str) else self._clusters.of(key)

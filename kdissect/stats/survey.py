@@ -159,12 +159,9 @@ class Survey(Summed):
         self.whole += (
             result is not None and result != ORPHAN and (kinds.isdisjoint(_LOST) or "undelivered" in kinds)
         )
-        for kind in kinds:
-            before = self.anomalies.get(kind)
-            if before is None:
-                example = exchange.id
-                before = AnomalyCount(0, example, exchange.order)
-            self.anomalies[kind] = before._replace(exchanges=before.exchanges + 1)
+        if kinds:
+            once = AnomalyCount(1, exchange.id, exchange.order)
+            _count_both(self.anomalies, dict.fromkeys(kinds, once))
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
             _count(self.unknown, (exchange.api_key, exchange.api_version), self._max)
 

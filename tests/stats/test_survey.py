@@ -11,7 +11,7 @@ from kdissect.stats.check import build_check
 from kdissect.stats.survey import AnomalyCount, Survey
 from tests.cli.commands import talk
 from tests.exchange_factory import exchange
-from tests.segments import Talk
+from tests.segments import START_NS, Talk
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -104,6 +104,11 @@ def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
         "gap": AnomalyCount(2, "c0ffee/7", order),
         "trailing_bytes": AnomalyCount(1, "c0ffee/7", order),
     }
+
+
+def test_the_example_of_an_anomaly_is_the_earliest_however_late_it_comes() -> None:
+    first, second = odd("gap", number=7), odd("gap", number=8, time_ns=2 * START_NS)
+    assert observed(second, first).anomalies == observed(first, second).anomalies
 
 
 def test_surveys_of_parts_add_up() -> None:

@@ -305,6 +305,7 @@ def rows(parts: Sequence[RulePart], places: Mapping[str, int]) -> list[FindingRo
         parts: of all rules; the subject names the cluster if there are several.
         places: of the rules; of findings that are equally harmful, those of the first rule come first.
     """
+    parts = sorted(parts, key=_by_name)  # not as they came, which depends on how a capture is divided
     causes = _causes(parts)
     findings: dict[tuple[str | None, str, str], _Finding] = defaultdict(_Finding)
     for part, cause in zip(parts, causes, strict=True):
@@ -320,6 +321,10 @@ def rows(parts: Sequence[RulePart], places: Mapping[str, int]) -> list[FindingRo
     events = {part.rule.name for part in parts if part.rule.is_event}
     trees.sort(key=lambda tree: _worst_first(tree[0], events, places))
     return [row for tree in trees for row in tree]
+
+
+def _by_name(part: RulePart) -> tuple[Any, ...]:
+    return part.rule.name, part.cluster_id or "", *part.scope.values()
 
 
 def _worst_first(row: FindingRow, events: Collection[str], places: Mapping[str, int]) -> tuple[Any, ...]:

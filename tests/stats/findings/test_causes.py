@@ -92,6 +92,16 @@ def test_a_relation_holds_where_both_have_something_in_common(cause: str, other:
         assert sorted(apart) == sorted([(cause, None), (other, None)])
 
 
+def test_parts_are_in_the_same_order_however_they_came() -> None:
+    """The subject does not say by which mechanism logins failed."""
+    logins = [
+        part("sasl-failures", first_s, scope={**SCOPE, "mechanism": [mechanism]})
+        for first_s, mechanism in ((3, "PLAIN"), (1, "GSSAPI"), (2, "SCRAM-SHA-256"))
+    ]
+    assert rows(logins, PLACES) == rows(logins[::-1], PLACES)
+    assert len(rows(logins, PLACES)[0].parts) == 3
+
+
 def test_a_shorter_pause_explains_no_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = {"throttled": 1, "broker-silent": 8}
     monkeypatch.setattr(
