@@ -149,12 +149,15 @@ class CountedReads(NamedTuple):
     Attributes:
         kind: see ``latency.waiter``.
         empty: responses without records.
+        opened, denied: requests for a new fetch session, by whether they got one.
         topics: all of their sessions.
     """
 
     kind: str
     max_wait_ms: int
     empty: Noted
+    opened: Noted
+    denied: Noted
     topics: list[ReadTopic]
 
     @property

@@ -52,7 +52,7 @@ PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 
 ONLY_COUNTED = frozenset(
     apis.find(name).key
     for name in (
-        *("OffsetForLeaderEpoch", "BrokerHeartbeat", "StopReplica", "ListGroups"),
+        *("OffsetForLeaderEpoch", "StopReplica", "ListGroups"),
         *("DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeLogDirs", "CreatePartitions"),
         *("ListPartitionReassignments", "DescribeClientQuotas", "AlterClientQuotas", "UpdateFeatures"),
         *("DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions"),
@@ -134,7 +134,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites
     return CountedWrites(acks, written, [CountedProducer(*each) for each in producers])
 
 
-def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> CountedReads:
+def _reads(kind: str, max_wait_ms: int, noted: list[Any], topics: list[Any]) -> CountedReads:
     read = [
         ReadTopic(
             Topic(*topic),
@@ -145,7 +145,8 @@ def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> Counte
         )
         for topic, partitions in topics
     ]
-    return CountedReads(kind, max_wait_ms, Noted(*empty), read)
+    empty, opened, denied = (Noted(*each) for each in noted)
+    return CountedReads(kind, max_wait_ms, empty, opened, denied, read)
 
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> CountedBeats:

@@ -229,6 +229,8 @@ struct Producer {
 struct Reads {
     max_wait_ms: i64,
     empty: Noted,
+    opened: Noted,
+    denied: Noted,
     topics: ByTopic<(), ReadPartition>,
 }
 
@@ -772,6 +774,11 @@ impl Group {
                 if fetch.reads.iter().all(|(_, read)| read.bytes == 0) {
                     reads.empty.add(stamp);
                 }
+                match fetch.session.assigned {
+                    _ if !fetch.session.is_first => (),
+                    0 => reads.denied.add(stamp),
+                    _ => reads.opened.add(stamp),
+                }
                 for (each, read) in &fetch.reads {
                     let topic = topic_of(&mut reads.topics, each, completed_ns);
                     let known = topic.read(each.partition, &mut more);
@@ -899,7 +906,7 @@ impl Group {
                 Detail::Reads(reads) => TallyDetail::Reads(
                     reader.kind(),
                     reads.max_wait_ms,
-                    python_noted(reads.empty),
+                    [reads.empty, reads.opened, reads.denied].map(python_noted),
                     reads.topics.into_iter().map(read_topic).collect(),
                 ),
                 Detail::Alive(alive) => TallyDetail::Alive(member, alive.last, alive.completed_ns),
