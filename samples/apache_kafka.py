@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 import request_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from request_log import Answered
     from truth import Truth
@@ -88,16 +88,23 @@ RELEASES = {
 
 @dataclass(slots=True)
 class Node:
-    """One broker; with KRaft a controller too."""
+    """One broker; with KRaft a controller too, unless it is no voter. With a namespace, it runs in that."""
 
     number: int
     properties: Path
     log: Path
     process: subprocess.Popen[bytes] | None = None
+    is_voter: bool = True
+    address: str = "127.0.0.1"
+    namespace: str = ""
 
     def port(self, first: int) -> int:
         """Its port of a listener, given that of the first node."""
         return first + 2 * (self.number - 1)
+
+    def end(self, first: int) -> str:
+        """Its address and port of that listener."""
+        return f"{self.address}:{self.port(first)}"
 
 
 @dataclass(slots=True)
@@ -118,22 +125,29 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """For clients that do not log in."""
-        return ",".join(f"127.0.0.1:{node.port(PLAIN)}" for node in self.nodes)
+        return ",".join(node.end(PLAIN) for node in self.nodes)
 
     @property
     def sasl_bootstrap(self) -> str:
         """For clients that log in."""
-        return ",".join(f"127.0.0.1:{node.port(SASL)}" for node in self.nodes)
+        return ",".join(node.end(SASL) for node in self.nodes)
+
+    @property
+    def voters(self) -> list[Node]:
+        """The nodes that are controllers."""
+        return [node for node in self.nodes if node.is_voter]
 
     @property
     def ports(self) -> list[int]:
         """All ports, the controllers' included."""
         return [node.port(first) for first in self.listeners for node in self.nodes]
 
-    def java(self, *command: str, log: IO[bytes] | int | None = None) -> subprocess.Popen[bytes]:
+    def java(
+        self, *command: str, log: IO[bytes] | int | None = None, namespace: str = ""
+    ) -> subprocess.Popen[bytes]:
         """Run a class of Kafka's, or of ours, with its arguments."""
         classes = [str(self.classes()), f"{jars(self.release)}/*"]
-        return run_java(*self.options, "-cp", ":".join(classes), *command, log=log)
+        return run_java(*self.options, "-cp", ":".join(classes), *command, log=log, namespace=namespace)
 
     def classes(self) -> Path:
         """Where our Java files, compiled against the jars of this release, are."""
@@ -142,12 +156,13 @@ class Cluster:
     def format(self, node: Node, *users: str) -> None:
         """Give a node its empty storage, and the quorum its users (SCRAM-SHA-256=[name=...,password=...])."""
         command = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(node.properties)]
-        if len(self.nodes) == 1:
+        if not node.is_voter:
+            command += ["--no-initial-controllers"]
+        elif len(self.voters) == 1:
             command += ["--standalone"]
         else:
             voters = (
-                f"{one.number}@127.0.0.1:{one.port(CONTROLLER)}:kdissect-voter-{one.number}-nodeA"
-                for one in self.nodes
+                f"{one.number}@{one.end(CONTROLLER)}:kdissect-voter-{one.number}-nodeA" for one in self.voters
             )
             command += ["--initial-controllers", ",".join(voters)]
         for user in users:
@@ -158,13 +173,13 @@ class Cluster:
     def start(self, node: Node) -> None:
         """Start a node; what it logs comes behind what it logged before."""
         with node.log.open("ab") as log:
-            node.process = self.java("kafka.Kafka", str(node.properties), log=log)
+            node.process = self.java("kafka.Kafka", str(node.properties), log=log, namespace=node.namespace)
 
     def wait(self) -> None:
         """Wait until every broker takes connections, which it does once the controller has let it."""
         for node in self.nodes:
             until = time.monotonic() + 60
-            while not listens(node.port(PLAIN)):
+            while not listens(node.port(PLAIN), node.address):
                 if time.monotonic() > until or (node.process and node.process.poll() is not None):
                     raise RuntimeError(f"broker {node.number} does not start: {node.log.read_text()[-2000:]}")
                 time.sleep(0.2)
@@ -235,17 +250,20 @@ class Cluster:
         return {node.number: node.log.stat().st_size for node in self.nodes}
 
 
-def listens(port: int) -> bool:
+def listens(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((address, port)) == 0
 
 
-def run_java(*command: str, log: IO[bytes] | int | None = None) -> subprocess.Popen[bytes]:
+def run_java(
+    *command: str, log: IO[bytes] | int | None = None, namespace: str = ""
+) -> subprocess.Popen[bytes]:
     """Start a Java machine. If its output is read, lines can also be written to its stdin."""
     options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options += [f"-Dlog4j2.configurationFile={(JAVA / 'log4j2.properties').as_uri()}"]
     stdin = subprocess.PIPE if log == subprocess.PIPE else subprocess.DEVNULL
-    return subprocess.Popen(["java", *options, *command], stdin=stdin, stdout=log)
+    inside = ["ip", "netns", "exec", namespace] if namespace else []  # which becomes the Java machine
+    return subprocess.Popen([*inside, "java", *options, *command], stdin=stdin, stdout=log)
 
 
 def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
@@ -307,10 +325,19 @@ def report_known(truth: Truth, java: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def kafka(release: str, nodes: int = 1, users: tuple[str, ...] = (), **settings: str) -> Iterator[Cluster]:
+def kafka(
+    release: str,
+    nodes: int = 1,
+    users: tuple[str, ...] = (),
+    *,
+    voters: int | None = None,
+    hosts: Sequence[tuple[str, str]] = (),
+    **settings: str,
+) -> Iterator[Cluster]:
     """Storage for so many brokers, and their end; `start` and `wait` are the caller's, who may record before.
 
-    A setting a_b=1 means a.b = 1. With `sasl` (a JAAS configuration for PLAIN) brokers have one more
+    A setting a_b=1 means a.b = 1. The first of them are the voters, by default all; hosts have the address
+    and namespace of each. With `sasl` (a JAAS configuration for PLAIN) brokers have one more
     listener, for SASL/PLAIN and SCRAM-SHA-256.
     """
     jars(release)
@@ -321,6 +348,10 @@ def kafka(release: str, nodes: int = 1, users: tuple[str, ...] = (), **settings:
             Node(n, Path(place) / f"node-{n}.properties", Path(place) / f"node-{n}.log")
             for n in range(1, nodes + 1)
         ]
+        for node, (address, namespace) in zip(cluster.nodes, hosts, strict=False):
+            node.address, node.namespace = address, namespace
+        for node in cluster.nodes[voters:] if voters else ():
+            node.is_voter = False
         for node in cluster.nodes:
             lines = [f"{key}={value}" for key, value in properties(cluster, node, settings).items()]
             node.properties.write_text("\n".join(lines) + "\n")
@@ -333,17 +364,17 @@ def kafka(release: str, nodes: int = 1, users: tuple[str, ...] = (), **settings:
 
 
 def properties(cluster: Cluster, node: Node, more: dict[str, str]) -> dict[str, str]:
-    plain, sasl, controller = (f"127.0.0.1:{node.port(first)}" for first in (PLAIN, SASL, CONTROLLER))
-    brokers = f"PLAIN://{plain}" + (f",SASL://{sasl}" if cluster.sasl else "")
+    listeners = f"PLAIN://{node.end(PLAIN)}"
+    listeners += f",SASL://{node.end(SASL)}" if cluster.sasl else ""
+    listeners += f",CONTROLLER://{node.end(CONTROLLER)}" if node.is_voter else ""
     chosen = {
         **SETTINGS,
+        **({} if node.is_voter else {"process.roles": "broker"}),
         **dict.fromkeys(REPLICAS, str(len(cluster.nodes))),
         "node.id": str(node.number),
-        "controller.quorum.bootstrap.servers": ",".join(
-            f"127.0.0.1:{one.port(CONTROLLER)}" for one in cluster.nodes
-        ),
-        "listeners": f"{brokers},CONTROLLER://{controller}",
-        "advertised.listeners": f"{brokers},CONTROLLER://{controller}",
+        "controller.quorum.bootstrap.servers": ",".join(one.end(CONTROLLER) for one in cluster.voters),
+        "listeners": listeners,
+        "advertised.listeners": listeners,
         "log.dirs": f"{DATA}/{node.number}",
     }
     more = {key.replace("_", "."): value for key, value in more.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import on_causes
+import on_clusters
 import on_groups
 import on_kafka
 import on_mock
@@ -33,6 +34,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     **on_tls.SCENARIOS,
     **on_troubles.SCENARIOS,
     **on_causes.SCENARIOS,
+    **on_clusters.SCENARIOS,
     **on_groups.SCENARIOS,
     **others.SCENARIOS,
 }

@@ -90,9 +90,10 @@ def recorded(
     beside: bool = True,
     options: tuple[str, ...] = (),
     namespace: str = "",
+    logs: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Record these ports while the block runs, and beside them the brokers', if there are any. It may add to
-    what becomes the truth file.
+    what becomes the truth file, in which the brokers' logs of requests can be left out.
     """
     path = directory / "troubles" / f"{name}.pcap"
     path.parent.mkdir(exist_ok=True)
@@ -102,7 +103,7 @@ def recorded(
     brokers = {node.port(PLAIN) for node in cluster.nodes} if cluster and beside else set()  # no controllers
     with recording(path, [*brokers, *ports], *options, until_quiet=False, namespace=namespace):
         yield truth
-    requests = cluster.answered(before) if cluster else ()
+    requests = cluster.answered(before) if cluster and logs else ()
     truth["answered"] = [logged(request) for request in requests if request.broker_port in brokers]
     path.with_suffix(".pcap.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()

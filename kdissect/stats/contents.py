@@ -163,6 +163,7 @@ class CountedReads(NamedTuple):
     Attributes:
         kind: see ``latency.waiter``.
         empty: responses without records.
+        opened, denied: requests for a new fetch session, by whether they got one.
         polls: of those with a known think time.
         topics: all of their sessions.
     """
@@ -170,6 +171,8 @@ class CountedReads(NamedTuple):
     kind: str
     max_wait_ms: int
     empty: Noted
+    opened: Noted
+    denied: Noted
     polls: CountedPolls
     topics: list[ReadTopic]
 

@@ -53,7 +53,7 @@ PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 
 ONLY_COUNTED = frozenset(
     apis.find(name).key
     for name in (
-        *("OffsetForLeaderEpoch", "BrokerHeartbeat", "StopReplica", "ListGroups"),
+        *("OffsetForLeaderEpoch", "StopReplica", "ListGroups"),
         *("DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeLogDirs", "CreatePartitions"),
         *("ListPartitionReassignments", "DescribeClientQuotas", "AlterClientQuotas", "UpdateFeatures"),
         *("DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions"),
@@ -135,7 +135,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites
     return CountedWrites(acks, written, [CountedProducer(*each) for each in producers])
 
 
-def _reads(kind: str, max_wait_ms: int, empty: Any, polls: Any, topics: list[Any]) -> CountedReads:
+def _reads(kind: str, max_wait_ms: int, noted: list[Any], polls: Any, topics: list[Any]) -> CountedReads:
     read = [
         ReadTopic(
             Topic(*topic),
@@ -146,9 +146,10 @@ def _reads(kind: str, max_wait_ms: int, empty: Any, polls: Any, topics: list[Any
         )
         for topic, partitions in topics
     ]
+    empty, opened, denied = (Noted(*each) for each in noted)
     number, think_us, waited_us, pauses, paused_us = polls
     known = CountedPolls(number, think_us, waited_us, Noted(*pauses), paused_us)
-    return CountedReads(kind, max_wait_ms, Noted(*empty), known, read)
+    return CountedReads(kind, max_wait_ms, empty, opened, denied, known, read)
 
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> CountedBeats:

@@ -96,6 +96,8 @@ pub struct Step {
     pub requested: i64,
     /// Whether the request only has what changed.
     pub is_incremental: bool,
+    /// Whether it asks for a new one.
+    pub is_first: bool,
     pub forgotten: Vec<(String, i64)>,
     /// The one that the response belongs to; 0: none.
     pub assigned: i64,
@@ -296,6 +298,7 @@ mod tests {
         Step {
             requested,
             is_incremental,
+            is_first: false,
             forgotten: Vec::new(),
             assigned,
         }

@@ -373,6 +373,7 @@ impl Fields {
         Ok(Step {
             requested,
             is_incremental: requested != 0 && epoch > 0,
+            is_first: epoch == 0,
             forgotten,
             assigned: field(Some(response), self.session_id)?.unwrap_or(0),
         })

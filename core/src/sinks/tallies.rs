@@ -230,6 +230,8 @@ struct Reads {
     max_wait_ms: i64,
     empty: Noted,
     polls: Polls,
+    opened: Noted,
+    denied: Noted,
     topics: ByTopic<(), ReadPartition>,
 }
 
@@ -774,6 +776,11 @@ impl Group {
                 if let Some(think_us) = parts.think_us {
                     reads.polls.add(stamp, think_us, total_us.unwrap_or(latency_us));
                 }
+                match fetch.session.assigned {
+                    _ if !fetch.session.is_first => (),
+                    0 => reads.denied.add(stamp),
+                    _ => reads.opened.add(stamp),
+                }
                 for (each, read) in &fetch.reads {
                     let topic = topic_of(&mut reads.topics, each, completed_ns);
                     let known = topic.read(each.partition, &mut more);
@@ -901,7 +908,7 @@ impl Group {
                 Detail::Reads(reads) => TallyDetail::Reads(
                     reader.kind(),
                     reads.max_wait_ms,
-                    python_noted(reads.empty),
+                    [reads.empty, reads.opened, reads.denied].map(python_noted),
                     python_polls(reads.polls),
                     reads.topics.into_iter().map(read_topic).collect(),
                 ),

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 PATH, CLIENT, BROKER, GROUP, TOPIC, NODE, TIME = "path", "client", "broker", "group", "topic", "node", "time"
-AS_LONG, HOST, TRANSACTION = "as long", "host", "transactional ID"
+AS_LONG, HOST, TRANSACTION, PAIR = "as long", "host", "transactional ID", "pair"
 TIES: Mapping[str, str] = {
     PATH: "client address and broker, at the same time",
     AS_LONG: "client address and broker, at the same time, and the cause took about as long",
+    PAIR: "the two hosts, whichever of them is the client, at the same time",
     CLIENT: "client, at the same time",
     BROKER: "broker; they begin in the time of the cause",
     GROUP: "group, at the same time",
@@ -46,6 +47,10 @@ _WITHIN = frozenset({BROKER, NODE, TIME})
 _USELESS = dict.fromkeys(
     ("broker-closes", "broker-resets", "reconnect-loop", "connection-per-request"), CLIENT
 )
+_UNLED = {
+    "leaders-moving": NODE,
+    **dict.fromkeys(("not-leader-storm", "not-enough-replicas", "replica-out-of-sync"), TIME),
+}
 _WAITING = dict.fromkeys(("request-timeouts", "queueing", "slow-requests"), AS_LONG)
 
 EXPLAINS: Mapping[str, Mapping[str, str]] = {
@@ -54,10 +59,18 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("reconnect-loop", "request-timeouts", "incomplete-messages"), BROKER),
         **dict.fromkeys(("broker-silent", "idle-connection-dropped"), BROKER),
         **dict.fromkeys(("mtu-black-hole", "path-interrupted", "long-polls-cut"), PATH),
-        "leaders-moving": NODE,
-        **dict.fromkeys(("not-leader-storm", "coordinator-unavailable", "not-enough-replicas"), TIME),
-        "replica-out-of-sync": TIME,
+        "coordinator-unavailable": TIME,
+        **_UNLED,
     },
+    "quorum-unreachable": {
+        **dict.fromkeys(("connection-refused", "connect-timeout", "path-interrupted", "network-loss"), PAIR),
+        **dict.fromkeys(("request-timeouts", "incomplete-messages", "broker-silent"), PAIR),
+        **dict.fromkeys(("client-vanished", "reconnect-loop"), PAIR),
+        "elections-lost": TIME,
+        **_UNLED,
+    },
+    "broker-fenced": _UNLED,
+    "fetch-session-churn": {"fetch-sessions-evicted": BROKER},
     "advertised-listener-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout"), PATH),
         **dict.fromkeys(("reconnect-loop", "connection-per-request", "metadata-polling"), CLIENT),
@@ -151,6 +164,9 @@ def _keys(part: RulePart, tie: str) -> set[Any]:
     scope, ends = part.scope, part.evidence.ends
     if tie in (PATH, AS_LONG):
         return set(ends)
+    if tie == PAIR:  # not on one host: all its processes have one address
+        pairs = ((host, broker.rpartition(":")[0].strip("[]")) for host, broker in ends)
+        return {tuple(sorted(pair)) for pair in pairs if len({*pair}) > 1}
     if tie == BROKER:
         return {*scope.get(BROKER, ()), *(broker for _, broker in ends)}
     if tie == CLIENT:  # some connections never named their client: then it is the one at that address

@@ -1,36 +1,51 @@
 """Exchanges among brokers and controllers, and fetch sessions -> what keeps a cluster from settling:
-elections that nobody wins, brokers that the controllers do not admit, fetch sessions that are evicted.
+elections that nobody wins, brokers that the controllers do not admit or do not hear, and fetch sessions for
+which a broker has no room.
 
 In a cluster that is well, each of these happens a few times when a broker or controller starts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from kdissect.anomalies import WARNING
+from kdissect.anomalies import NOTE, WARNING
 from kdissect.limits import SECOND_NS
-from kdissect.phrases import listed, many
-from kdissect.stats.findings.rule import Bursts, Minutes, Rule, partitions_in
+from kdissect.phrases import listed, many, span
+from kdissect.stats.connection_log import BROKER, CLIENT
+from kdissect.stats.contents import EACH
+from kdissect.stats.findings.rule import Bursts, Evidence, Rule, combined, partitions_in
 from kdissect.stats.quantiles import Distinct
-from kdissect.stats.sums import merged, summed
+from kdissect.stats.sums import join, joined, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
-    from kdissect.stats.findings.rule import Scope
+    from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.tallies import Tally
 
 _NAMED = 3
+_LIFE = frozenset({"BrokerRegistration", "BrokerHeartbeat"})
 
 
 # ------------------------------------------------------------------------------------------------------------
 # Vote responses -> controllers that ask for votes and do not get them.
 # ------------------------------------------------------------------------------------------------------------
 
-_REFUSED = 30
+_INTERVALS = 3
+
+
+def _lasts(each: Bursts) -> bool:
+    """Whether occurrences are in several intervals of 10 seconds within a minute."""
+    pieces = sorted(each.pieces)
+    within = 60 * SECOND_NS // each.piece_ns
+    return any(end - start < within for start, end in zip(pieces, pieces[_INTERVALS - 1 :], strict=False))
 
 
 @summed
-class Votes(Minutes):
+class Votes(Bursts):
     """Votes that were refused, and the node IDs of the candidates."""
 
     candidates: Distinct = merged(Distinct)
@@ -48,8 +63,8 @@ class ElectionsLost(Rule):
     is_event = True
     title = "Controllers ask each other for votes again and again, and do not get them."
     when = (
-        f"{_REFUSED} votes refused within a minute. When three controllers start or one of them stops, "
-        "fewer than ten are."
+        f"Votes refused in {_INTERVALS} intervals of {Bursts.piece_ns // SECOND_NS} s within a minute. When "
+        "controllers start or their leader stops, an election is over within seconds."
     )
     advice = (
         "Find out why the candidate does not hear the leader: its connections to the other controllers "
@@ -72,19 +87,18 @@ class ElectionsLost(Rule):
                 kept.candidates.add("?" if candidate is None else str(candidate))
 
     def _reports(self, each: Votes) -> bool:
-        return each.busiest >= _REFUSED
+        return _lasts(each)
 
     def _message(self, _: Scope, each: Votes) -> str:
         nodes = listed(each.candidates.first(_NAMED), "node")
-        return f"{many(each.count, 'vote')} refused to {nodes}, {each.peak}"
+        return f"{many(each.count, 'vote')} refused to {nodes}"
 
 
 # ------------------------------------------------------------------------------------------------------------
 # BrokerRegistration and BrokerHeartbeat responses -> brokers that the controllers do not admit.
 # ------------------------------------------------------------------------------------------------------------
 
-_INTERVALS = 3
-_WITHIN = 60 * SECOND_NS // Bursts.piece_ns
+_CLUSTER_ID = "INCONSISTENT_CLUSTER_ID"
 
 
 @summed
@@ -103,70 +117,359 @@ class BrokerRejected(Rule):
         f"{_INTERVALS} intervals of {Bursts.piece_ns // SECOND_NS} s within a minute. After a crash, "
         "registrations are rejected for as long as the session of the broker before lasts "
         "(broker.session.timeout.ms, 9 s by default). NOT_CONTROLLER does not count: brokers then ask "
-        "another controller."
+        f"another controller. {_CLUSTER_ID} counts in Fetch, FetchSnapshot and Vote requests too."
     )
     advice = (
         "DUPLICATE_BROKER_REGISTRATION: another process with the same node.id is running; "
         "INCONSISTENT_CLUSTER_ID: the log directories are those of another cluster; otherwise the "
         "broker's log says why."
     )
-    apis = frozenset({"BrokerRegistration", "BrokerHeartbeat"})
+    apis = _LIFE | {"Fetch", "FetchSnapshot", "Vote"}
     needs_flaws = True
     counts = Bursts
 
     def feed(self, facts: Facts) -> None:
         """Count the errors of a response."""
         for error in facts.errors:
-            if error != "NOT_CONTROLLER":
+            if error == _CLUSTER_ID or (facts.api in _LIFE and error != "NOT_CONTROLLER"):
                 self.kept[facts.client, error].add(facts, error=error)
 
     def _reports(self, each: Bursts) -> bool:
-        pieces = sorted(each.pieces)
-        return any(
-            end - start < _WITHIN for start, end in zip(pieces, pieces[_INTERVALS - 1 :], strict=False)
-        )
+        return _lasts(each)
 
     def _message(self, scope: Scope, each: Bursts) -> str:
         return f"{many(each.count, 'request')} to join rejected: {listed(scope['error'])}"
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Fetch responses -> fetch sessions that a broker forgets again and again.
+# BrokerHeartbeat exchanges -> brokers that controllers do not hear for longer than a session.
 # ------------------------------------------------------------------------------------------------------------
 
-_EVICTED = 5
+_SESSION_NS = 9 * SECOND_NS
+_KEPT = 64
+_SESSION = f"broker.session.timeout.ms, {_SESSION_NS // SECOND_NS} s by default"
+
+
+class Answered(NamedTuple):
+    """From when to when heartbeats were answered, each within a session of another; ID of the first."""
+
+    first_ns: int
+    last_ns: int
+    exchange: str
+
+
+Stamped = tuple[int, str]
+"""Time of a request, and the ID of the exchange."""
+
+
+class Missed(NamedTuple):
+    """A time in which a broker got no answer: what it tried, and the heartbeat that ended it, if one did."""
+
+    begin_ns: int
+    end_ns: int
+    tries: list[Stamped]
+    ended: list[Stamped]
+
+
+def _spans(one: list[Answered], other: list[Answered]) -> list[Answered]:
+    spans: list[Answered] = []
+    for each in sorted((*one, *other)):
+        if spans and each.first_ns - spans[-1].last_ns < _SESSION_NS:
+            spans[-1] = spans[-1]._replace(last_ns=max(spans[-1].last_ns, each.last_ns))
+        else:
+            spans.append(each)
+    return spans[:_KEPT]
+
+
+def _earliest(one: list[Stamped], other: list[Stamped]) -> list[Stamped]:
+    return sorted({*one, *other})[:_KEPT]
 
 
 @summed
-class SessionsEvicted(Rule):
-    """A broker keeps a limited number of fetch sessions. If more clients want one, they evict each other's,
-    and then send all their partitions again with each Fetch.
+class Heartbeats(Evidence):
+    """The heartbeats of a broker, and, as evidence, the times when it was not answered.
+
+    Attributes:
+        answered: when they were answered without an error.
+        failed: those that were not, or too late: when each was sent, and its ID.
+        restarts: when the broker said that it stops, or registered.
+        unheard_ns: how long it was not answered; ``longest_ns``: at a time.
+    """
+
+    answered: list[Answered] = joined(_spans, list)
+    failed: list[Stamped] = joined(_earliest, list)
+    restarts: list[Stamped] = joined(_earliest, list)
+    unheard_ns: int = total()
+    longest_ns: int = largest()
+
+    def gaps(self, now_ns: int) -> Iterator[Missed]:
+        """When it was not answered for a session, although it did not restart."""
+        answered = self.answered
+        if self.failed and not (answered and answered[0].first_ns <= self.failed[0][0]):  # from the start
+            answered = [Answered(self.failed[0][0], *self.failed[0]), *answered]
+        begins = [each.last_ns for each in answered]
+        after = [*([(each.first_ns, each.exchange)] for each in answered[1:]), []]
+        for begin_ns, ended in list(zip(begins, after, strict=False))[: _KEPT - 1]:
+            end_ns = ended[0][0] if ended else now_ns
+            is_restarted = any(begin_ns - _SESSION_NS < time_ns <= end_ns for time_ns, _ in self.restarts)
+            if end_ns - begin_ns >= _SESSION_NS and not is_restarted:
+                tries = [stamp for stamp in self.failed if begin_ns <= stamp[0] < end_ns]
+                yield Missed(begin_ns, end_ns, tries, ended)
+
+    def miss(self, gap: Missed, shown: list[Stamped]) -> None:
+        """Add such a time, and the exchanges that show it."""
+        for time_ns, exchange in shown:
+            self.take(time_ns, exchange)
+        self.first_ns = min(self.first_ns, gap.begin_ns)
+        self.last_ns = max(self.last_ns, gap.end_ns)
+        self.unheard_ns += gap.end_ns - gap.begin_ns
+        self.longest_ns = max(self.longest_ns, gap.end_ns - gap.begin_ns)
+
+
+@summed
+class Unheard(Rule):
+    """Base of rules about brokers whose heartbeats controllers do not answer for a session."""
+
+    severity = WARNING
+    of = (CLIENT, "host", "node")
+    lost = "unheard_ns"
+    apis = _LIFE
+    counts = Heartbeats
+
+    is_tried: ClassVar[bool]
+
+    latest_ns: int = latest(0)
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.latest_ns = 0
+
+    def feed(self, facts: Facts) -> None:
+        """Note a heartbeat or a registration."""
+        if not {"NOT_CONTROLLER"}.issuperset(facts.errors):  # the broker reaches it
+            return
+        request, host = facts.exchange.request or {}, facts.connection.client.ip
+        kept = self.kept[facts.client, host, str(request.get("broker_id", "?"))]
+        kept.touch(host, facts.broker)
+        stamp = facts.time_ns, facts.id
+        self.latest_ns = max(self.latest_ns, facts.time_ns)
+        if facts.latency_us is None or facts.errors:
+            kept.failed = _earliest(kept.failed, [stamp])
+        elif facts.api != "BrokerHeartbeat" or request.get("want_shut_down"):
+            kept.restarts = _earliest(kept.restarts, [stamp])
+        else:
+            answered_ns = facts.time_ns + 1000 * facts.latency_us
+            kept.answered = _spans(kept.answered, [Answered(answered_ns, answered_ns, facts.id)])
+            if answered_ns - facts.time_ns >= _SESSION_NS:
+                kept.failed = _earliest(kept.failed, [stamp])
+
+    def findings(self) -> Iterator[RulePart]:
+        """Brokers that were not answered for a session."""
+        for key, each in self.kept.items():
+            others = [
+                answered for other in self.kept.values() if other is not each for answered in other.answered
+            ]
+            missing = combined([each])
+            for gap in each.gaps(self.latest_ns):
+                is_alone = not any(one.first_ns < gap.end_ns and one.last_ns > gap.begin_ns for one in others)
+                shown = gap.tries if self.is_tried else [] if gap.tries or is_alone else gap.ended
+                if shown:
+                    missing.miss(gap, shown)
+            if missing.count:
+                yield self.part(key, missing)
+
+
+@summed
+class QuorumUnreachable(Unheard):
+    """A broker that the active controller does not hear is fenced: others lead its partitions. It also learns
+    nothing new of topics and leaders, but answers clients as before.
+    """
+
+    name = "quorum-unreachable"
+    failed = "count"
+    is_tried = True
+    title = "A broker does not reach the active controller."
+    when = (
+        f"Heartbeats of a broker, or its registration, fail for {_SESSION_NS // SECOND_NS} s or more without "
+        "one that is answered: they get no response, or NOT_CONTROLLER. Registrations and shutdowns in "
+        "between are restarts and do not count; other errors are broker-rejected."
+    )
+    advice = (
+        "Look at the network between this broker and the controllers (summary --connections), at the "
+        "controllers' logs, and at controller.quorum.bootstrap.servers or controller.quorum.voters."
+    )
+
+    def _message(self, _: Scope, each: Heartbeats) -> str:
+        return (
+            f"no heartbeat answered for {span(each.longest_ns)}, {many(each.count, 'request')} failed; "
+            f"fenced after {_SESSION}"
+        )
+
+
+@summed
+class BrokerFenced(Unheard):
+    """A broker that does not send heartbeats is fenced: others lead its partitions until it is back."""
+
+    name = "broker-fenced"
+    is_tried = False
+    title = "A broker sends no heartbeat for longer than its session lasts, and then goes on."
+    when = (
+        f"No BrokerHeartbeat of a broker for {_SESSION_NS // SECOND_NS} s or more, then another one, without "
+        "a registration or shutdown in between, while the controllers hear another broker."
+    )
+    advice = (
+        "Look for what stopped the broker at that time: garbage collection, a paused machine, a disk that "
+        "does not respond."
+    )
+
+    def _message(self, _: Scope, each: Heartbeats) -> str:
+        return f"no heartbeat sent for {span(each.longest_ns)}; fenced after {_SESSION}"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Fetch requests for a new session -> who opens one after the other, and who gets none.
+# ------------------------------------------------------------------------------------------------------------
+
+_EVICTED, _STARTED = 5, 20
+
+
+@summed
+class Sessions(Evidence):
+    """The fetch sessions of a client at a broker; as evidence, what a rule looks for.
+
+    Attributes:
+        evicted: sessions that it lost; ``opened``: those that it got; ``denied``: those that it did not get.
+        connections: on which it requested one.
+        total: how many all clients began at the broker, see ``started``.
+    """
+
+    evicted: Bursts = merged(Bursts)
+    opened: Evidence = merged(Evidence)
+    denied: Evidence = merged(Evidence)
+    connections: Distinct = merged(Distinct)
+    total: int = total()
+
+    @property
+    def started(self) -> int:
+        """How often it began: without a session, each Fetch requests one, which counts once."""
+        return max(self.opened.count, len(self.connections))
+
+    @property
+    def is_victim(self) -> bool:
+        """Whether it lost sessions, or got none, again and again."""
+        return self.evicted.busiest >= _EVICTED or max(self.evicted.count // 2, self.denied.count) >= _EVICTED
+
+    def of(self, *some: Evidence) -> Sessions:
+        """The same with other evidence."""
+        one = combined([self])
+        for each in some:
+            join(one, each, Evidence)
+        return one
+
+
+@summed
+class SessionRule(Rule):
+    """Base of rules about fetch sessions."""
+
+    of = (CLIENT, "host", BROKER)
+    takes = EACH
+    apis = frozenset({"Fetch"})
+    counts = Sessions
+
+    def feed(self, tally: Tally) -> None:
+        """Note the requests for a new session, and the sessions that are gone."""
+        key = tally.client, tally.connection.client.ip, tally.broker
+        if tally.exchange is None:
+            if (reads := tally.reads) is not None and (reads.opened.number or reads.denied.number):
+                kept = self.kept[key]
+                kept.opened.add_noted(tally, reads.opened)
+                kept.denied.add_noted(tally, reads.denied)
+                kept.connections.add(str(tally.connection.key))
+            return
+        response = tally.exchange.response
+        if "FETCH_SESSION_ID_NOT_FOUND" in tally.errors:
+            self.kept[key].evicted.add(tally)
+        elif (
+            response is not None
+            and not response.get("error_code")
+            and (tally.exchange.request or {}).get("session_epoch") == 0
+        ):
+            kept = self.kept[key]
+            (kept.opened if response.get("session_id") else kept.denied).add(tally)
+            kept.connections.add(str(tally.connection.key))
+
+    def by_broker(self) -> dict[str, Sessions]:
+        """The sessions of all clients of each broker."""
+        brokers: dict[str, list[Sessions]] = {}
+        for (_, _, broker), each in self.kept.items():
+            brokers.setdefault(broker, []).append(each)
+        return {broker: combined(some) for broker, some in brokers.items()}
+
+
+@summed
+class SessionsEvicted(SessionRule):
+    """A broker keeps a limited number of fetch sessions. When it is full, it evicts those that nobody used
+    for two minutes, and older ones for larger ones; otherwise, a client gets none, and sends all its
+    partitions with each Fetch.
     """
 
     name = "fetch-sessions-evicted"
     severity = WARNING
-    of = ("client", "broker")
-    title = "A broker forgets the fetch sessions of a client again and again."
+    title = "A broker has no room for the fetch sessions of a client: it evicts them, or opens none."
     when = (
         f"{_EVICTED} responses of a broker to a client with FETCH_SESSION_ID_NOT_FOUND within 10 s, or "
-        f"{2 * _EVICTED} in all. After a restart of the broker, each client gets one."
+        f"{2 * _EVICTED} in all: after a restart of the broker, each client gets one. Or {_EVICTED} requests "
+        "for a session to which a broker that has sessions responds without one."
     )
     advice = (
         "Raise max.incremental.fetch.session.cache.slots of the broker above the number of consumers and "
-        "followers that fetch from it; find clients that open one session after the other, as those do that "
-        "connect for each poll: summary --connections."
+        "followers that fetch from it; find clients that open one session after the other "
+        "(fetch-session-churn)."
     )
-    apis = frozenset({"Fetch"})
-    needs_flaws = True
-    counts = Bursts
 
-    def feed(self, facts: Facts) -> None:
-        """Count the response if the session is gone."""
-        if "FETCH_SESSION_ID_NOT_FOUND" in facts.errors:
-            self.kept[facts.client, facts.broker].add(facts)
+    def findings(self) -> Iterator[RulePart]:
+        """Clients without room, where the broker has any."""
+        brokers = self.by_broker()
+        for key, each in self.kept.items():
+            broker = brokers[key[2]]
+            if each.is_victim and (each.evicted.count or broker.opened.count or broker.evicted.count):
+                yield self.part(key, each.of(each.evicted, each.denied))
 
-    def _reports(self, each: Bursts) -> bool:
-        return each.busiest >= _EVICTED or each.count >= 2 * _EVICTED
+    def _message(self, _: Scope, each: Sessions) -> str:
+        evicted = f"{many(each.evicted.count, 'fetch session')} evicted while in use"
+        denied = f"{many(each.denied.count, 'request')} for a fetch session got none"
+        return " and ".join([evicted] * bool(each.evicted.count) + [denied] * bool(each.denied.count))
 
-    def _message(self, _: Scope, each: Bursts) -> str:
-        return f"{many(each.count, 'fetch session')} evicted while in use, {each.peak}"
+
+@summed
+class SessionChurn(SessionRule):
+    """A client that opens one fetch session after the other fills the broker's cache with sessions that
+    nobody uses, until others get none.
+    """
+
+    name = "fetch-session-churn"
+    severity = NOTE
+    title = "A client opens fetch sessions again and again."
+    when = (
+        f"{_STARTED} fetch sessions started by a client at a broker, at a rate of {_STARTED} a minute or "
+        "more; a client needs one for each connection. A warning if the broker has no room for others."
+    )
+    advice = (
+        "Let the client keep its consumer open between polls; a library that asks for a new session with "
+        "each Fetch should send session epoch -1, or use the session that it got (KIP-227)."
+    )
+
+    def findings(self) -> Iterator[RulePart]:
+        """Such clients."""
+        full = {key[2] for key, each in self.kept.items() if each.is_victim and each.started < _STARTED}
+        for key, each in self.kept.items():
+            churn = each.of(each.opened, each.denied)
+            if each.started >= _STARTED and each.started * 60 * SECOND_NS >= _STARTED * churn.length_ns:
+                churn.total = sum(other.started for name, other in self.kept.items() if name[2] == key[2])
+                yield self.part(key, churn, WARNING if key[2] in full else NOTE)
+
+    def _message(self, _: Scope, each: Sessions) -> str:
+        return (
+            f"{many(each.started, 'fetch session')} started on {many(len(each.connections), 'connection')}, "
+            f"{each.started / each.total:.0%} of all there"
+        )

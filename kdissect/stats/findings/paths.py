@@ -465,7 +465,7 @@ class SlowTransfer(Rule):
 
 
 def _limit(each: Transfers) -> str:
-    """What the window of the end that received bound allows."""
+    """What the window of the end that received more bytes allows."""
     windows, is_upload = each.windows, 2 * each.request_bytes > each.bytes
     window = windows.broker_window_bytes if is_upload else windows.client_window_bytes
     if window is None:

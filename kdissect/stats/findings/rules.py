@@ -34,7 +34,14 @@ from kdissect.stats.findings.brokers import (
 )
 from kdissect.stats.findings.capture import CAPTURE_RULES
 from kdissect.stats.findings.causes import rows
-from kdissect.stats.findings.cluster import BrokerRejected, ElectionsLost, SessionsEvicted
+from kdissect.stats.findings.cluster import (
+    BrokerFenced,
+    BrokerRejected,
+    ElectionsLost,
+    QuorumUnreachable,
+    SessionChurn,
+    SessionsEvicted,
+)
 from kdissect.stats.findings.connections import (
     AdvertisedUnreachable,
     BrokerCloses,
@@ -122,7 +129,7 @@ RULES: tuple[type[Rule], ...] = (
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, ReplicaOutOfSync, StorageError),
     CoordinatorUnavailable,
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
-    *(ElectionsLost, BrokerRejected, SessionsEvicted),
+    *(ElectionsLost, BrokerRejected, QuorumUnreachable, BrokerFenced, SessionsEvicted, SessionChurn),
     *(Sasl, SessionExpired, Throttled, ClientUnserved),
     *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
     *(

@@ -1,18 +1,29 @@
-"""Elections, brokers that may not join, and fetch sessions that are evicted, exchange by exchange."""
+"""Elections, brokers that may not join or are not heard, and fetch sessions, exchange by exchange."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kdissect.stats.findings.cluster import BrokerRejected, ElectionsLost, SessionsEvicted
+import pytest
+
+from kdissect.limits import SECOND_NS
+from kdissect.stats.findings.cluster import (
+    BrokerFenced,
+    BrokerRejected,
+    ElectionsLost,
+    QuorumUnreachable,
+    SessionChurn,
+    SessionsEvicted,
+)
+from tests.exchange_factory import connection
 from tests.findings import findings_of
 from tests.producers import facts_of
 
 if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
-DUPLICATE, NOT_CONTROLLER, NO_SESSION = 101, 41, 70
+DUPLICATE, NOT_CONTROLLER, NO_SESSION, OTHER_CLUSTER = 101, 41, 70, 104
 
 
 def vote(after_s: float, candidate: int, *, granted: bool = False) -> Facts:
@@ -34,13 +45,16 @@ def vote(after_s: float, candidate: int, *, granted: bool = False) -> Facts:
 def test_votes_that_are_refused_again_and_again() -> None:
     (row,) = findings_of(ElectionsLost, [vote(number, 2 + number % 2) for number in range(40)])
     assert (row.severity, row.subject) == ("warning", "topic __cluster_metadata")
-    assert row.message == "40 votes refused to nodes 2, 3, all within a minute"
+    assert row.message == "40 votes refused to nodes 2, 3"
+    slow = [vote(15 * number, 2) for number in range(4)]  # as when the other controller hears the leader
+    assert [row.count for row in findings_of(ElectionsLost, slow)] == [4]
 
 
 def test_elections_that_somebody_wins() -> None:
     won = [vote(number, 2, granted=True) for number in range(40)]
     refused = [vote(60 * number, 3) for number in range(40)]
-    assert findings_of(ElectionsLost, [*won, *refused]) == []
+    soon_over = [vote(number / 10, 3) for number in range(60)]
+    assert findings_of(ElectionsLost, [*won, *refused]) == findings_of(ElectionsLost, soon_over) == []
 
 
 def test_votes_without_an_answer() -> None:
@@ -75,17 +89,114 @@ def test_a_broker_that_returns_after_a_crash_or_finds_the_controller() -> None:
     assert findings_of(BrokerRejected, often) == []
 
 
-def fetch(after_s: float, client: str, error: int = NO_SESSION) -> Facts:
-    response = {"throttle_time_ms": 0, "error_code": error, "session_id": 0, "responses": []}
-    return facts_of(
-        "Fetch", 12, after_s, {"session_id": 7, "session_epoch": 3, "topics": []}, response, client
+def raft_fetch(after_s: float, error: int) -> Facts:
+    request = {"replica_id": 3, "cluster_id": "another", "topics": []}
+    return facts_of("Fetch", 12, after_s, request, {"error_code": error, "responses": []}, "raft-client-3")
+
+
+def test_a_broker_of_another_cluster() -> None:
+    (row,) = findings_of(BrokerRejected, [raft_fetch(number, OTHER_CLUSTER) for number in range(40)])
+    assert row.message == "40 requests to join rejected: INCONSISTENT_CLUSTER_ID"
+    assert findings_of(BrokerRejected, [raft_fetch(number, NO_SESSION) for number in range(40)]) == []
+
+
+def heartbeat(
+    after_s: float, broker: int = 3, *, error: int | None = 0, stops: bool = False, latency_s: float = 0
+) -> Facts:
+    """``error`` None: it gets no response."""
+    request = {"broker_id": broker, "broker_epoch": 7, "want_shut_down": stops}
+    response = None if error is None else {"error_code": error, "is_fenced": False}
+    more = {"latency_ns": round(latency_s * SECOND_NS)} if latency_s else {}
+    return facts_of("BrokerHeartbeat", 1, after_s, request, response, str(broker), **more)
+
+
+def beats(*times_s: float, broker: int = 3) -> list[Facts]:
+    return [heartbeat(after_s, broker) for after_s in times_s]
+
+
+EVERY_2_S = [2.0 * number for number in range(20)]
+STOPPED = [*EVERY_2_S[:5], *EVERY_2_S[12:]]  # from 8 to 24 s
+
+
+def test_a_broker_that_sends_no_heartbeats_for_a_while() -> None:
+    others = beats(*EVERY_2_S, broker=10)
+    (row,) = findings_of(BrokerFenced, [*beats(*STOPPED), *others])
+    assert (row.severity, row.subject) == ("warning", 'client "3" at 10.0.0.1')
+    assert row.message == (
+        "no heartbeat sent for 16.00s; fenced after broker.session.timeout.ms, 9 s by default"
     )
+    assert (row.count, row.impact.lost_us) == (1, 16_000_000)
+    assert (row.last - row.first).seconds == 16
+    assert findings_of(QuorumUnreachable, [*beats(*STOPPED), *others]) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (beats(*EVERY_2_S), "it goes on"),
+        (beats(*EVERY_2_S[:5], *EVERY_2_S[8:]), "for a shorter time than a session"),
+        (beats(*EVERY_2_S[:5]), "it is gone for good: others say so"),
+        ([*beats(*STOPPED), heartbeat(9, stops=True)], "it is shut down"),
+        ([*beats(*STOPPED), registration(22, 0)], "it is started again"),
+    ],
+    ids=["well", "short", "gone", "shut-down", "started"],
+)
+def test_brokers_that_are_not_fenced_while_they_run(facts: list[Facts], why: str) -> None:
+    both = [*facts, *beats(*EVERY_2_S, broker=10)]
+    assert findings_of(BrokerFenced, both) == findings_of(QuorumUnreachable, both) == [], why
+
+
+def test_a_pause_of_the_capture_fences_nobody() -> None:
+    assert findings_of(BrokerFenced, [*beats(*STOPPED), *beats(*STOPPED, broker=10)]) == []
+
+
+@pytest.mark.parametrize("error", [None, NOT_CONTROLLER], ids=["unanswered", "no-controller"])
+def test_a_broker_that_does_not_reach_the_controllers(error: int | None) -> None:
+    failed = [heartbeat(after_s, error=error) for after_s in EVERY_2_S[5:12]]
+    both = [*beats(*STOPPED), *failed]
+    (row,) = findings_of(QuorumUnreachable, both)
+    assert row.message == (
+        "no heartbeat answered for 16.00s, 7 requests failed; fenced after broker.session.timeout.ms, 9 s by "
+        "default"
+    )
+    assert row.impact.requests == 7
+    assert findings_of(BrokerFenced, [*both, *beats(*EVERY_2_S, broker=10)]) == []
+
+
+def test_an_answer_that_comes_too_late() -> None:
+    late = [*beats(*STOPPED[:5]), heartbeat(10, latency_s=20), *beats(31, 33, 35)]
+    (row,) = findings_of(QuorumUnreachable, late)
+    assert row.message.startswith("no heartbeat answered for 22.00s, 1 request failed")
+
+
+def test_a_broker_that_never_reached_them_and_one_that_just_began() -> None:
+    failed = [heartbeat(after_s, error=None) for after_s in EVERY_2_S]
+    assert [row.count for row in findings_of(QuorumUnreachable, failed)] == [len(failed) - 1]
+    assert findings_of(QuorumUnreachable, failed[:4]) == []
+    (row,) = findings_of(QuorumUnreachable, [*failed[:8], *beats(*EVERY_2_S[8:])])
+    assert row.message.startswith("no heartbeat answered for 16.00s, 8 requests failed")
+    rejected = [heartbeat(after_s, error=DUPLICATE) for after_s in EVERY_2_S]
+    assert findings_of(QuorumUnreachable, rejected) == [], "it reaches them"
+
+
+def fetch(
+    after_s: float, client: str, error: int = NO_SESSION, *, epoch: int = 3, session: int = 0, **more: Any
+) -> Facts:
+    response = {"throttle_time_ms": 0, "error_code": error, "session_id": session, "responses": []}
+    request = {"session_id": 7 if epoch else 0, "session_epoch": epoch, "topics": []}
+    return facts_of("Fetch", 12, after_s, request, response, client, **more)
+
+
+def opened(after_s: float, client: str, *, session: int = 9, place: int = 0) -> Facts:
+    """A Fetch that asks for a session."""
+    link = connection(f"{client}-{place}", f"10.0.0.{len(client)}")
+    return fetch(after_s, client, 0, epoch=0, session=session, connection=link)
 
 
 def test_fetch_sessions_that_are_evicted() -> None:
     (row,) = findings_of(SessionsEvicted, [fetch(number, "reader") for number in range(5)])
-    assert row.subject == "client reader, broker 10.0.0.1:9092"
-    assert row.message == "5 fetch sessions evicted while in use, all within 10 seconds"
+    assert row.subject == "client reader at 10.0.0.6, broker 10.0.0.1:9092"
+    assert row.message == "5 fetch sessions evicted while in use"
     (row,) = findings_of(SessionsEvicted, [fetch(60 * number, "reader") for number in range(10)])
     assert row.count == 10
 
@@ -97,3 +208,34 @@ def test_a_session_that_is_gone_once_is_none() -> None:
         findings_of(SessionsEvicted, [*restarted, *served, *(fetch(20 * n, "reader") for n in range(4))])
         == []
     )
+
+
+def test_a_broker_that_opens_no_session_any_more() -> None:
+    """As recorded: a client loses its session once, and gets none afterward."""
+    denied = [opened(number, "reader", session=0) for number in range(1, 9)]
+    (row,) = findings_of(SessionsEvicted, [fetch(0, "reader"), *denied])
+    assert row.message == "1 fetch session evicted while in use and 8 requests for a fetch session got none"
+    (row,) = findings_of(SessionsEvicted, [opened(0, "other"), *denied])
+    assert row.message == "8 requests for a fetch session got none"
+
+
+def test_a_broker_without_sessions() -> None:
+    assert findings_of(SessionsEvicted, [opened(number, "reader", session=0) for number in range(50)]) == []
+
+
+def test_a_client_that_opens_sessions_again_and_again() -> None:
+    churn = [opened(number, "job", place=number) for number in range(30)]
+    (row,) = findings_of(SessionChurn, [*churn, *(opened(number, "reader") for number in range(10))])
+    assert (row.severity, row.subject) == ("note", "client job at 10.0.0.3, broker 10.0.0.1:9092")
+    assert row.message == "30 fetch sessions started on 30 connections, 75% of all there"
+    denied = [opened(number, "reader", session=0) for number in range(30)]
+    (row,) = findings_of(SessionChurn, [*churn, *denied])
+    assert (row.severity, row.message.split(", ")[1]) == ("warning", "97% of all there")
+
+
+def test_clients_that_open_sessions_now_and_then() -> None:
+    seldom = [opened(10 * number, "job", place=number) for number in range(60)]
+    few = [opened(number, "job", place=number) for number in range(19)]
+    denied = [opened(number, "reader", session=0) for number in range(60)]
+    for facts in (seldom, few, denied):
+        assert findings_of(SessionChurn, facts) == []

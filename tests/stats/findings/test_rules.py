@@ -137,6 +137,20 @@ BELOW = {
     "session-expired": {"broker-closes < session-expired"},
     "mechanism": {"client-unserved < sasl-failures"},
     "request-limit": {"connection-per-request < broker-closes"},
+    "votes-refused": {
+        *("connect-timeout < quorum-unreachable", "elections-lost < quorum-unreachable"),
+        *("network-loss < quorum-unreachable", "path-interrupted < quorum-unreachable"),
+    },
+    "leader-leaves": {"connection-refused < broker-unreachable"},
+    "broker-fenced": {"leaders-moving < broker-fenced", "not-leader-storm < broker-fenced"},
+    "restarts": {"connection-refused < broker-unreachable", "leaders-moving < broker-unreachable"},
+    "other-cluster": {"client-unserved < broker-rejected"},
+    "observer-cut": {
+        *("connect-timeout < quorum-unreachable", "leaders-moving < quorum-unreachable"),
+        *("network-loss < quorum-unreachable", "request-timeouts < quorum-unreachable"),
+    },
+    "sessions-evicted": {"fetch-sessions-evicted < fetch-session-churn"},
+    "two-at-once": {"connect-timeout < quorum-unreachable", "network-loss < quorum-unreachable"},
 }
 
 
