@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from kdissect.capture.inputs import candidates, output_directory
-from kdissect.errors import CaptureError, UsageError
+from kdissect.errors import CaptureError, UsageError, WriteError
 from kdissect.files import is_stored, remove_all
 from kdissect.model import (
     ANSWERED,
@@ -142,7 +142,10 @@ def _own_directory(parent: str, stack: ExitStack) -> Path:
     if is_stored(place := output_directory(parent)):
         own = place / f"kdissect-frames-{uuid4().hex}"
     else:
-        own = Path(mkdtemp(prefix="kdissect-frames-", dir=parent)).absolute()
+        try:
+            own = Path(mkdtemp(prefix="kdissect-frames-", dir=parent)).absolute()
+        except OSError as error:
+            raise WriteError.of(Path(parent), error) from None
     stack.callback(remove_all, own)
     return own
 

@@ -559,10 +559,13 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
 
 
 def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:
-    """A temporary directory until ``stack`` is closed, if all workers see it."""
+    """A temporary directory until ``stack`` is closed, if there is one that all workers see."""
     parent = local_directory(session.conf)
-    directory = Path(stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-", dir=parent)))
-    return None if _unshared(session, directory) else directory
+    try:
+        name = stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-", dir=parent))
+    except OSError:  # Spark's configuration may be about the workers
+        return None
+    return None if _unshared(session, Path(name)) else Path(name)
 
 
 def _unshared(session: SparkSession, directory: Path) -> list[str]:

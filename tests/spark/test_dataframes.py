@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 import kdissect.spark
 from kdissect.cli.main import main
-from kdissect.errors import CaptureError, UsageError
+from kdissect.errors import CaptureError, UsageError, WriteError
 from kdissect.spark import dataframes
 from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
@@ -70,6 +70,12 @@ def test_damage_is_counted_or_an_error(spark: SparkSession, tmp_path: Path) -> N
     assert spark.conf.getAll == before
     with pytest.raises(CaptureError, match=r"cut.pcap: ends in the middle of packet .*; mode=PERMISSIVE"):
         kdissect.spark.frames(spark, str(tmp_path), ["captures"], mode="FAILFAST")
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    unused: Any = None
+    with pytest.raises(WriteError, match=f"^cannot write {tmp_path}/nix: No such file or directory$"):
+        kdissect.spark.frames(unused, str(SAMPLES["quickstart"]), directory=str(tmp_path / "nix"))
 
 
 def test_bodies_can_be_variants(spark: SparkSession) -> None:
