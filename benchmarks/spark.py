@@ -144,11 +144,11 @@ def with_spark(spark: SparkSession, way: str, tasks: int, captures: Sequence[str
     counted = Observation()
     count = F.count(F.lit(1)).alias("rows")
     if way == SOURCE:
-        reader = spark.read.format("kdissect").options(split="connections", parts=tasks)
+        reader = spark.read.format("kdissect").options(split="connections", tasks=tasks)
         frame = reader.load(list(captures)).observe(counted, count)
         frame.write.format("noop").mode("overwrite").save()
     else:
-        with kdissect.spark.frames(spark, captures, parts=tasks) as frames:
+        with kdissect.spark.frames(spark, captures, tasks=tasks) as frames:
             for name, frame in frames.items():
                 observed = frame.observe(counted, count) if name == "exchanges" else frame
                 observed.write.mode("overwrite").parquet(str(tables / name))

@@ -14,10 +14,10 @@ work is not in them, nor are disks and networks.
 from __future__ import annotations
 
 import argparse
-import pickle
 import sys
 import tempfile
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,7 @@ from kdissect.spark import parts  # noqa: E402
 from kdissect.spark.decode import task_count  # noqa: E402
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order  # noqa: E402
 from kdissect.spark.session import MAX_TASKS  # noqa: E402
-from kdissect.spark.shuffle import ORDER, ExpectedRange, RangeCounts, read_ranges, stats_in  # noqa: E402
+from kdissect.spark.shuffle import ORDER, ExpectedRange, RangeCounts, counts_in, read_ranges  # noqa: E402
 from kdissect.spark.values import from_json, to_json  # noqa: E402
 from kdissect.tables.export import ExportJob  # noqa: E402
 from kdissect.tables.rows import DEFAULT_TABLES  # noqa: E402
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 PARTS = 4
 REPEATED = 2000
+RUNS = 50
 PATH = "/share/captures/2026-11-28/broker-0123/kafka.pcap-{:07}"
 BUNDLE_BYTES = 128 * KIB
 CONNECTION_TB = 8
@@ -64,7 +65,7 @@ class Plan(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What one value costs its receiver: JSON or pickle, and the time to read it."""
+    """What one value costs its receiver: JSON, and the time to read it."""
 
     bytes: float
     seconds: float
@@ -83,7 +84,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - began, result
 
 
-def measured(captures: list[Path], directory: Path) -> tuple[dict[str, float], dict[str, Sent]]:
+def measured(
+    captures: list[Path], directory: Path, files_of_run: int
+) -> tuple[dict[str, float], dict[str, Sent]]:
     """CPU seconds of the stages, and what their values cost."""
     seconds: dict[str, float] = {}
     seconds["examine captures"], examined = timed(
@@ -96,7 +99,7 @@ def measured(captures: list[Path], directory: Path) -> tuple[dict[str, float], d
     export = ExportOptions(directory / "tables", PARQUET, tables=DEFAULT_TABLES)
     job = ExportJob(Options(), export, tuple(divided.files), divided.first_ns)
     seconds["write bundles"], batches = timed(
-        lambda: list(read_ranges(len(expected), PARTS, DEFAULT, directory, expected))
+        lambda: list(read_ranges(len(expected), PARTS, DEFAULT, directory, [expected]))
     )
     rows = pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in ORDER])
     of_parts = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(PARTS)]
@@ -109,26 +112,37 @@ def measured(captures: list[Path], directory: Path) -> tuple[dict[str, float], d
         facts.merge(each)
     write = partial(parts.write, job, partial(parts.open_shuffled, job, 0, facts))
     seconds["dissect and write"], written = timed(lambda: [_value(write(part)) for part in of_parts])
-    stats = rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()
-    paths = [PATH.format(number) for number in range(REPEATED)]
-    code = pickle.dumps(paths)
-    reading = timed(lambda: [pickle.loads(code) for _ in range(100)])[0] / 100 / REPEATED
+    (counts,) = rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()
+    run = _run_of(counts, files_of_run)
+    names = to_json(tuple(PATH.format(number) for number in range(REPEATED)))
+    reading = timed(lambda: [from_json(names) for _ in range(100)])[0] / 100 / REPEATED
     places = rows.filter(pc.less(rows["part"], PARTS))
     sent = {
         "what is known of a file": Sent.as_json(examined[0]),
         "a range to read": Sent.as_json(expected[0]),
-        "counts of a range": Sent(len(stats[0]), timed(lambda: _added_up(stats[0]))[0] / REPEATED),
+        "counts of a run of ranges": Sent(len(run), timed(lambda: _added_up(run))[0] / RUNS),
         "files and counts of a part": Sent.as_json(written[0]),
-        "a path, in the code": Sent(len(code) / REPEATED, reading),
+        "a name, in a file": Sent(len(names) / REPEATED, reading),
         "place of a bundle": Sent(places.nbytes / places.num_rows, 0),
     }
     return seconds, sent
 
 
-def _added_up(stats: bytes) -> RangeCounts:
+def _run_of(counts: bytes, files: int) -> bytes:
+    """The counts of a run of as many files, made of those of one."""
+    run = RangeCounts(DEFAULT)
+    for number in range(files):
+        own = counts_in(counts)
+        own.sources = {PATH.format(number): next(iter(own.sources.values()))}
+        own.census.files = {PATH.format(number): next(iter(own.census.files.values()))}
+        run.add(own)
+    return zlib.compress(to_json(run), 1)
+
+
+def _added_up(run: bytes) -> RangeCounts:
     counts = RangeCounts(DEFAULT)
-    for _ in range(REPEATED):
-        counts.add(stats_in(stats))
+    for _ in range(RUNS):
+        counts.add(counts_in(run))
     return counts
 
 
@@ -146,12 +160,10 @@ def show(plan: Plan, size: int, seconds: dict[str, float], sent: dict[str, Sent]
     for name, cpu_s in seconds.items():
         count = counts.get(name, plan.tasks)
         print(f"| {name} | {count:,} | {cpu_s * factor / 3600:,.0f} | {_time(cpu_s * factor / count)} |")
-    path, stages = sent["a path, in the code"], 2 * plan.tasks
-    unpickling = path.seconds * plan.files * stages
-    print(
-        f"| read paths in the code | {stages:,} | {unpickling / 3600:,.1f} | {_time(unpickling / stages)} |"
-    )
-    together = (of_all * factor + unpickling) / plan.cores
+    each_s = sent["a name, in a file"].seconds * plan.files
+    reading = each_s * plan.cores
+    print(f"| read names, each process once | {plan.cores:,} | {reading / 3600:,.1f} | {_time(each_s)} |")
+    together = (of_all * factor + reading) / plan.cores
     print(f"| all, on {plan.cores:,} cores | | | {_time(together)} |")
     longest = (seconds["learn facts"] + seconds["dissect and write"]) / size * CONNECTION_TB * 1e12
     print(f"| one connection of {CONNECTION_TB} TB | 1 | {longest / 3600:,.0f} | {_time(longest)} |")
@@ -159,9 +171,9 @@ def show(plan: Plan, size: int, seconds: dict[str, float], sent: dict[str, Sent]
     for name, count in {
         "what is known of a file": plan.files,
         "a range to read": plan.ranges,
-        "counts of a range": plan.ranges,
+        "counts of a run of ranges": min(plan.ranges, plan.tasks),
         "files and counts of a part": plan.tasks,
-        "a path, in the code": plan.files,
+        "a name, in a file": plan.files,
     }.items():
         each = sent[name]
         cost = f"{each.bytes:,.0f} | {_size(each.bytes * count)} | {_time(each.seconds * count)}"
@@ -193,12 +205,13 @@ def main() -> None:
         directory = Path(name)
         captures, _ = ring(arguments.work, arguments.megabytes, CONNECTIONS, 2, directory)
         size = sum(path.stat().st_size for path in captures)
-        measured(captures, directory)  # what is generated and loaded once is not measured
-        seconds, sent = measured(captures, directory)
         planned = int(arguments.terabytes * 1e12)
         of_file = planned / arguments.files
         ranges = arguments.files * (round(of_file / RANGE_BYTES) if of_file > 2 * RANGE_BYTES else 1)
         tasks = task_count(planned, arguments.cores)
+        files_of_run = -(-arguments.files // tasks)
+        measured(captures, directory, files_of_run)  # what is generated and loaded once is not measured
+        seconds, sent = measured(captures, directory, files_of_run)
     what = f"{arguments.terabytes:,g} TB of {arguments.work} traffic in {arguments.files:,} files"
     print(f"{what}, on {arguments.cores:,} cores; units from {size / 1e6:,.0f} MB\n")
     show(Plan(planned, arguments.files, ranges, tasks, arguments.cores), size, seconds, sent)

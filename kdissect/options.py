@@ -14,7 +14,7 @@ from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 JSONL, PARQUET = "jsonl", "parquet"
@@ -64,7 +64,7 @@ class Options:
     clusters: tuple[tuple[str, str], ...] = ()
     names: str = WHOLE
     key_logs: tuple[str, ...] = ()
-    pcapng_files: tuple[str, ...] = ()
+    pcapng_files: Sequence[str] = ()
     end_to_end: bool = False
     numbers_streams: bool = False
 

@@ -18,7 +18,15 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.options import WHOLE, WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
-from kdissect.spark.shuffle import ORDER, SCHEMA, ExpectedRange, RangeCounts, completed, read_ranges, stats_in
+from kdissect.spark.shuffle import (
+    ORDER,
+    SCHEMA,
+    ExpectedRange,
+    RangeCounts,
+    completed,
+    counts_in,
+    read_ranges,
+)
 from kdissect.spark.values import from_json, to_json
 from kdissect.tables import manifest
 from kdissect.tables.export import ExportJob
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
     from kdissect.spark.decode import DecodeResult
     from kdissect.spark.parts import ReadResult, WorkerPart
     from kdissect.spark.ranges import CaptureRanges
-    from kdissect.spark.shuffle import RangeStats
 
 CORES = 17
 
@@ -92,20 +99,22 @@ def expected_ranges(captures: CaptureRanges) -> list[ExpectedRange]:
 
 def shuffled(
     captures: CaptureRanges, count: int, limits: Limits = DEFAULT, directory: Path | None = None
-) -> tuple[Any, list[RangeStats], Counter[str]]:
+) -> tuple[Any, list[RangeCounts], Counter[str]]:
     """The rows of all parts in Spark's order, what was counted in ranges, and what came of fragments that are
     in none of these.
     """
     ranges = expected_ranges(captures)
-    rows = pa.Table.from_batches(list(read_ranges(len(ranges), count, limits, directory, ranges)))
-    stats = [stats_in(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
+    rows = pa.Table.from_batches(
+        list(read_ranges(len(ranges), count, limits, directory, [[each] for each in ranges]))
+    )
+    stats = [counts_in(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
     batches, skipped = completed(added_up(stats, limits).fragments, count, limits)
     rows = rows.filter(pc.less(rows["part"], count))
     rows = pa.concat_tables([rows, pa.Table.from_batches(batches, SCHEMA)])
     return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
 
 
-def added_up(stats: Iterable[RangeStats], limits: Limits = DEFAULT) -> RangeCounts:
+def added_up(stats: Iterable[RangeCounts], limits: Limits = DEFAULT) -> RangeCounts:
     """What was counted in all ranges."""
     counts = RangeCounts(limits)
     for each in stats:
@@ -150,6 +159,7 @@ class Tasks:
         self.works: list[Any] = [] if session is None else session.works
         self.sent: list[bytes] = [] if session is None else session.sent
         self.part = pc.field("part")
+        self.conf: dict[str, str] = {}
 
     def range(self, start: int, end: int | None = None, step: int = 1, count: int = CORES) -> Tasks:
         numbers = range(start)[::step] if end is None else range(start, end, step)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.sinks.plan import PlanContext, RowPlan
     from kdissect.tables.columns import Column
-    from kdissect.tables.export import PartRows
     from kdissect.tables.rows import Row
 
 ROWS = 5000
@@ -69,10 +68,8 @@ class TableBatches:
     Args:
         columns: of each table.
         options: of the dissection.
-        tables: makes the rows; None: as the options say.
         rows: maximum rows per batch.
         bytes: size at which a batch is full.
-        row_filter: whether a row is included; None: all rows are.
 
     Attributes:
         tables: makes the rows.
@@ -85,12 +82,10 @@ class TableBatches:
         columns: Mapping[str, Sequence[Column]],
         options: Options = _DEFAULT,
         *,
-        tables: TableRows | PartRows | None = None,
         rows: int = ROWS,
         bytes: int = BYTES,  # noqa: A002
-        row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
-        self.tables = tables or TableRows(
+        self.tables = TableRows(
             tuple(columns),
             ConnectionLog(options.limits),
             records_of(options),
@@ -101,14 +96,13 @@ class TableBatches:
         self._batches = {name: RowBatch(each) for name, each in columns.items()}
         self._max_rows = rows
         self._max_bytes = bytes
-        self._row_filter = row_filter
         self._columns = columns
         self._filled: deque[Iterator[tuple[str, Any]]] = deque()
 
     @property
     def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
         """What the native core must know to add rows; None: it cannot."""
-        return self._form if self._row_filter is None and are_native(self._batches) else None
+        return self._form if are_native(self._batches) else None
 
     def _form(self, context: PlanContext) -> RowPlan:
         limits = self._max_rows, self._max_bytes
@@ -172,14 +166,12 @@ class TableBatches:
 
     def _feed_row(self, batch: RowBatch, row: Any) -> Iterator[None]:
         """Add a row, or all records of a record batch; yield whenever ``batch`` may be full."""
-        if isinstance(row, DecodedBatch) and self._row_filter is None:
+        if isinstance(row, DecodedBatch):
             prepared, start = batch.prepare(row), 0
             while start < len(row):
                 room = self._max_bytes - batch.held - 1
                 start = batch.feed_some(prepared, start, self._max_rows - batch.rows, room)
                 yield
             return
-        for each in row if isinstance(row, DecodedBatch) else (row,):
-            if self._row_filter is None or self._row_filter(each):
-                batch.feed(each)
-                yield
+        batch.feed(row)
+        yield

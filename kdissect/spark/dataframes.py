@@ -1,25 +1,24 @@
 """Captures -> tables as data frames: ``frames``. Spark writes them, to any format and place that it knows.
 
-The captures are decoded once, divided as in decode.py, whatever the number of tables and queries: Spark keeps
-the rows of all tables on disk, compressed and in the order in which a task made them. If it loses some, it
-makes the same ones again. Holds what ``divide`` holds.
+The captures are decoded once, as by decode.py, to Parquet in a new directory. So a query reads only
+the columns that it needs, and Spark can skip rows. Holds what ``decode`` holds.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from kdissect.capture.inputs import candidates
-from kdissect.errors import CaptureError, UsageError
+from kdissect.capture.inputs import candidates, output_directory
+from kdissect.errors import CaptureError, UsageError, WriteError
+from kdissect.files import is_stored, remove_all
 from kdissect.model import (
     ANSWERED,
     INCOMPLETE,
@@ -29,27 +28,22 @@ from kdissect.model import (
     UNANSWERED,
 )
 from kdissect.options import PARQUET, ExportOptions
-from kdissect.spark import parts
-from kdissect.spark.batches import TableBatches, columns_of
-from kdissect.spark.decode import disk, divide, examined_job, with_unread
+from kdissect.spark.batches import columns_of
+from kdissect.spark.decode import decode_files
 from kdissect.spark.options import FAILFAST, parse
 from kdissect.spark.planning import selected
 from kdissect.spark.ranges import RANGE_BYTES
-from kdissect.spark.session import own_python
-from kdissect.spark.values import from_json
-from kdissect.tables import arrow, spark_schema
+from kdissect.spark.session import local_directory
+from kdissect.spark.tables import written
+from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES
-from kdissect.tables.export import CAPTURES, TOPIC_IDS, ExportJob
-from kdissect.tables.rows import DEFAULT_TABLES, RECORDS
-from kdissect.tables.whole import WHOLE_TABLES
+from kdissect.tables.rows import DEFAULT_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from kdissect.spark.parts import ReadResult
-    from kdissect.stats.by_cluster import ByCluster
+    from pyspark.sql.types import StructField
 
 EXCHANGES = "exchanges"
 
@@ -75,7 +69,7 @@ class Frames(dict[str, "DataFrame"]):
         self._stack = stack
 
     def unpersist(self) -> None:
-        """Free the disks of the workers. The frames are of no use afterwards."""
+        """Remove the files. The frames are of no use afterwards."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -91,90 +85,75 @@ def frames(
     tables: Sequence[str] | None = None,
     *,
     variant: bool = False,
+    directory: str | None = None,
     range_bytes: int = RANGE_BYTES,
     **options: Any,
 ) -> Frames:
-    """Decode captures once, to a data frame for each table. Spark keeps the rows on the disks of its workers
-    until ``unpersist()``, and writes the frames like any others.
+    """Decode captures once, to a data frame for each table. Their files are kept until ``unpersist()``, and
+    Spark writes the frames like any others.
 
     Args:
         spark: session of any kind; ``register`` it first.
         captures: names of files and directories, and globs; paths or URLs that all workers can read.
         tables: their names; None: all except ``records``.
         variant: whether the bodies in ``exchanges`` are VARIANT instead of JSON as text. Needs Spark 4.
+        directory: path or URL of a directory that all workers see, for the files; None: Spark's directory for
+            temporary files.
         range_bytes: approximate size of the ranges of a shuffle.
-        options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``parts`` is the number of
+        options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``tasks`` is the number of
             tasks that dissect, as ``tasks`` of ``decode``.
 
     Raises:
         UsageError: a table, option, value or file name is invalid.
         CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false; or
             one is damaged, and ``mode`` is ``FAILFAST``.
+        OutputError: the files cannot be written, or some workers do not see the directory.
     """
     tables = tables or DEFAULT_TABLES
     names = [captures] if isinstance(captures, str) else list(captures)
     for option in _NOT_HERE:
         if option.lower() in map(str.lower, options):
             raise UsageError(f"option {option} is for the data source, not for frames()")
-    schemas = {name: StructType.fromJson(spark_schema.struct_type(columns_of(name))) for name in tables}
+    for name in tables:
+        columns_of(name)
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
-    parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
+    parsed = parse({**texts, "paths": json.dumps(names)}).for_batch
     files = selected(candidates(parsed.paths), parsed)
-    with own_python(spark):
-        export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
-        job, divided, cores = examined_job(spark, files, parsed, export, range_bytes)
-        with ExitStack() as stack:
-            division = divide(spark, job, divided, parsed.parts, cores, stack)
-            pack = partial(parts.pack, job, division.opened)
-            packed = division.rows.mapInArrow(pack, parts.PACKED).persist(disk())
-            stack.callback(packed.unpersist)
-            values: dict[str, list[Any]] = {parts.READ: [], parts.WHOLE: []}
-            for row in packed.where(packed.name.isin(*values)).collect():
-                values[row.name].append(from_json(row.data))
-            read = with_unread(division.read_by(values[parts.READ]), divided)
-            if parsed.fail_on_data_loss and any(source.failed for source in read.sources):
-                raise CaptureError(next(iter(read.warnings)))
-            if parsed.mode == FAILFAST and read.warnings:
-                raise CaptureError(f"{read.warnings[0]}; mode=PERMISSIVE leaves out what is damaged")
-            damaged = sum(1 for each in read.sources if each.failed or each.warnings)
-            here, left_out = _from_driver(job, read, values[parts.WHOLE])
-            result = Frames([*read.warnings, *left_out], damaged, stack.pop_all())
-            for name, schema in schemas.items():
-                if name in here:
-                    result[name] = spark.createDataFrame(here[name], schema)
-                    continue
-                columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
-                frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
-                result[name] = _first_of_pairs(frame, schema) if name == TOPIC_IDS else frame
-                if variant and name == EXCHANGES:
-                    result[name] = frame.select(*(_as_variant(field) for field in columns))
-            return result
+    with ExitStack() as stack:
+        own = _own_directory(directory or local_directory(spark.conf), stack)
+        export = ExportOptions(own, PARQUET, tables=tuple(tables), bodies=parsed.bodies)
+        done = decode_files(spark, files, export, parsed, range_bytes=range_bytes, tasks=parsed.tasks)
+        if parsed.fail_on_data_loss and not done.complete:
+            raise CaptureError(done.warnings[0])
+        if parsed.mode == FAILFAST and done.warnings:
+            raise CaptureError(f"{done.warnings[0]}; mode=PERMISSIVE leaves out what is damaged")
+        result = Frames(done.warnings, done.damaged, stack.pop_all())
+    for name in tables:
+        frame = result[name] = written(spark, own / name)
+        if variant and name == EXCHANGES:
+            result[name] = frame.select(*map(_as_variant, frame.schema))
+    return result
+
+
+def _own_directory(parent: str, stack: ExitStack) -> Path:
+    """A new directory, until ``stack`` is closed."""
+    if is_stored(place := output_directory(parent)):
+        own = place / f"kdissect-frames-{uuid4().hex}"
+    else:
+        try:
+            own = Path(mkdtemp(prefix="kdissect-frames-", dir=parent)).absolute()
+        except OSError as error:
+            raise WriteError.of(Path(parent), error) from None
+    stack.callback(remove_all, own)
+    return own
 
 
 def _as_variant(field: StructField) -> Column:
     if field.name not in BODIES:
         return F.col(field.name)
     return F.parse_json(field.name).alias(field.name, metadata=field.metadata)
-
-
-def _from_driver(
-    job: ExportJob, read: ReadResult, wholes: Sequence[ByCluster | None]
-) -> tuple[dict[str, pa.Table], list[str]]:
-    """The tables that no part can make, and what they lack because of limits."""
-    columns = {name: columns_of(name) for name in job.export.tables if name in {CAPTURES, *WHOLE_TABLES}}
-    batches = TableBatches(columns, job.options)
-    batches.log.census = read.census
-    whole = batches.tables.whole
-    for each in wholes:
-        if whole is not None and each is not None:
-            whole.merge(each)
-    by_name: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
-    for name, batch in batches.close(read.sources, read.warnings):
-        by_name[name].append(batch)
-    tables = {name: pa.Table.from_batches(by_name[name], arrow.schema(columns[name])) for name in columns}
-    return tables, [] if whole is None else whole.left_out()
 
 
 _SUMMED = ("request_bytes", "response_bytes")
@@ -216,10 +195,3 @@ def stream_connections(exchanges: DataFrame, idle: str = "10 minutes") -> DataFr
     grouped = exchanges.withWatermark("time", idle).groupBy(*_ENDS, F.session_window("time", idle))
     rows = grouped.agg(*(value.alias(name) for name, value in aggregates.items()))
     return rows.to(StructType.fromJson(spark_schema.struct_type(columns)))
-
-
-def _first_of_pairs(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The first row of each pair of topic ID and name, in the order of the whole input."""
-    pair, rest = schema.fieldNames()[:2], schema.fieldNames()[2:]
-    first = F.min(F.struct(*parts.PLACE, *rest)).alias("first")
-    return frame.groupBy(*pair).agg(first).select(*pair, "first.*").select(schema.fieldNames()).to(schema)

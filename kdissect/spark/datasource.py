@@ -6,25 +6,25 @@ computed. Spark's Python workers do the work, one ``Part`` per task. The driver 
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kdissect.errors import CaptureError, UnexpectedError, UsageError
+from kdissect.kafka.apis import all_apis
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.planning import find, plan
 from kdissect.spark.reading import read
-from kdissect.tables import spark_schema
-from kdissect.tables.columns import BINARY, OBJECT, TIMESTAMP, Scalar
+from kdissect.tables import arrow, spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
-    from kdissect.tables.columns import Column
 
 
 class KdissectSource(DataSource):
@@ -113,11 +112,10 @@ class Reader(DataSourceReader):
         if not paths and part.paths:
             return
         part = replace(part, paths=paths, key_log=self._captures.key_log)
-        known = {column.name: column for column in columns_of(self._options.table)}
-        tests = [test for each in self._filters if (test := test_of(each, known)) is not None]
-        row_filter = (lambda row: all(test(row) for test in tests)) if tests else None
+        types = types_of(self._options.table)
+        masks = [mask for each in self._filters if (mask := mask_of(each, types)) is not None]
         with _errors_in_one_line():
-            yield from read(part, self._options, self._columns, row_filter)
+            yield from read(part, narrowed(self._options, self._filters), self._columns, masks)
 
 
 class PushingReader(Reader):
@@ -128,9 +126,9 @@ class PushingReader(Reader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
         """Keep the filters that this reader can apply; yield the others, for Spark to apply."""
-        known = {column.name: column for column in columns_of(self._options.table)}
+        types = types_of(self._options.table)
         for each in filters:
-            if test_of(each, known) is None:
+            if mask_of(each, types) is None:
                 yield each
             else:
                 self._filters.append(each)
@@ -158,63 +156,77 @@ def names_in(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Filters that Spark pushes down -> tests of rows, applied before any column of a row is computed.
+# Filters that Spark pushes down -> criteria of exchanges, decided before bodies are decoded, and masks of
+# record batches, which are exact.
 #
 # Supported are comparisons of a column with constants, with the semantics of SQL: a comparison with null is
-# never true. Filters on bodies and structs are left to Spark.
+# never true. Filters on arrays, structs and their fields are left to Spark.
 # ------------------------------------------------------------------------------------------------------------
 
 
 if TYPE_CHECKING:
-    Test = Callable[[Any], bool]
+    Mask = Callable[[pa.RecordBatch], pa.Array]
 
 _CORRUPT = "What is wrong with a damaged capture; null in all other rows."
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
-    spark.EqualTo: operator.eq,
-    spark.GreaterThan: operator.gt,
-    spark.GreaterThanOrEqual: operator.ge,
-    spark.LessThan: operator.lt,
-    spark.LessThanOrEqual: operator.le,
-    spark.StringStartsWith: str.startswith,
-    spark.StringEndsWith: str.endswith,
-    spark.StringContains: operator.contains,
+_COMPARISONS: dict[type, Callable[..., Any]] = {
+    spark.EqualTo: pc.equal,
+    spark.GreaterThan: pc.greater,
+    spark.GreaterThanOrEqual: pc.greater_equal,
+    spark.LessThan: pc.less,
+    spark.LessThanOrEqual: pc.less_equal,
 }
+_OF_STRINGS: dict[type, Callable[..., Any]] = {
+    spark.StringStartsWith: pc.starts_with,
+    spark.StringEndsWith: pc.ends_with,
+    spark.StringContains: pc.match_substring,
+}
+_OF_EXCHANGES = frozenset({"exchanges", "partitions"})
+"""Tables in which these columns are those of the exchange, and rows depend on no other exchange."""
 
 
-def test_of(filter_: spark.Filter, columns: Mapping[str, Column]) -> Test | None:
-    """The test of a row for a filter; None if Spark has to apply the filter."""
+def types_of(table: str) -> dict[str, pa.DataType]:
+    """The Arrow types of a table's columns."""
+    return {field.name: field.type for field in arrow.schema(columns_of(table))}
+
+
+def mask_of(filter_: spark.Filter, types: Mapping[str, pa.DataType]) -> Mask | None:
+    """Which rows of a batch a filter includes; None if Spark has to apply the filter."""
     path: tuple[str, ...] = getattr(filter_, "attribute", ())
-    column = columns.get(path[0]) if len(path) == 1 else None
-    if column is None or not isinstance(column.type, Scalar) or column.type in (OBJECT, BINARY):
+    name = path[0] if len(path) == 1 else ""
+    if name not in types or pa.types.is_nested(types[name]):
         return None
-    get = _value_of(column)
+    kind, value = types[name], getattr(filter_, "value", None)
     if isinstance(filter_, spark.IsNull):
-        return lambda row: get(row) is None
+        return lambda batch: batch[name].is_null()
     if isinstance(filter_, spark.IsNotNull):
-        return lambda row: get(row) is not None
+        return lambda batch: batch[name].is_valid()
     if isinstance(filter_, spark.In):
-        values = frozenset(_comparable(value) for value in filter_.value if value is not None)
-        return lambda row: get(row) in values
-    compare = _COMPARISONS.get(type(filter_))
-    if compare is None:
+        values = pa.array([each for each in filter_.value if each is not None], kind)
+        return lambda batch: pc.is_in(batch[name], values)
+    if (of_strings := _OF_STRINGS.get(type(filter_))) is not None:
+        return lambda batch: of_strings(batch[name], value)
+    if (compare := _COMPARISONS.get(type(filter_))) is None:
         return None
-    operand = _comparable(filter_.value)  # type: ignore[attr-defined]  # all of these have one
-    if operand is None:
-        return lambda _: False
-    return lambda row: (value := get(row)) is not None and compare(value, operand)
+    constant = pa.scalar(value, kind)
+    return lambda batch: compare(batch[name], constant)
 
 
-def _value_of(column: Column) -> Callable[[Any], Any]:
-    """A function that gets the value to compare; times are in microseconds, Spark's unit."""
-    get = column.get
-    if column.type != TIMESTAMP:
-        return get
-    return lambda row: None if (time_ns := get(row)) is None else time_ns // 1000
+def narrowed(options: SourceOptions, filters: Iterable[spark.Filter]) -> SourceOptions:
+    """Options that select fewer exchanges, among them all whose rows the filters include."""
+    if options.table not in _OF_EXCHANGES:
+        return options
+    criteria = dict(options.criteria)
+    for each in filters:
+        path: tuple[str, ...] = getattr(each, "attribute", ())
+        value: Any = getattr(each, "value", None)
+        if path == ("api",) and isinstance(each, spark.EqualTo | spark.In):
+            names = value if isinstance(each, spark.In) else (value,)
+            if names and _APIS.issuperset(names):
+                criteria.setdefault("api", tuple(names))
+        has_minimum = isinstance(each, spark.GreaterThan | spark.GreaterThanOrEqual)
+        if path == ("latency_us",) and has_minimum and value is not None and value >= 0:
+            criteria.setdefault("slower_than", (f"{value}us",))
+    return replace(options, criteria=criteria)
 
 
-def _comparable(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return (value - _EPOCH) // _MICROSECOND
-    return value.isoformat() if isinstance(value, date) else value
+_APIS = frozenset(api.name for api in all_apis())

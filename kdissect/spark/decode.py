@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,10 +38,10 @@ from kdissect.pipeline import notices_of
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
-from kdissect.spark.parts import ReadResult, TaskFile
-from kdissect.spark.planning import PART_BYTES, key_log_of
+from kdissect.spark.parts import PathsIn, ReadResult, TaskFile
+from kdissect.spark.planning import OPEN_BYTES, PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
-from kdissect.spark.session import MAX_TASKS, own_python
+from kdissect.spark.session import MAX_TASKS, local_directory, own_python
 from kdissect.spark.shuffle import ExpectedRange, RangeCounts
 from kdissect.spark.values import from_json, to_json
 from kdissect.stats.connection_log import ConnectionLog
@@ -67,7 +67,7 @@ SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
-_MIN_TASKS = 1000  # that read ranges; files may be small and many
+_MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
 
@@ -80,7 +80,8 @@ class DecodeResult(NamedTuple):
         rows: number of rows by table; empty if the directory already had the complete export.
         files, bytes: number and size of the files of all tables.
         packets: number of packets read.
-        warnings: problems of the captures.
+        warnings: problems of the captures, and what tables lack because of limits.
+        damaged: number of captures with problems.
         notices: messages about connections, for people.
         counts: ``Dissection.counts`` of all tasks, and ``unresolved topic IDs``.
         skipped: number of packets not dissected, by reason.
@@ -95,6 +96,7 @@ class DecodeResult(NamedTuple):
     bytes: int
     packets: int
     warnings: list[str]
+    damaged: int
     notices: list[str]
     counts: Counter[str]
     skipped: Counter[str]
@@ -137,14 +139,38 @@ def decode(
         SparkError: a worker does not see the captures that this process sees.
     """
     directory = inputs.output_directory(export.directory).absolute()
-    tables = tables_of(export)
+    files = inputs.candidates(captures, exclude=directory)
+    if not files:
+        raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
+    return decode_files(
+        session,
+        files,
+        replace(export, directory=directory),
+        options,
+        overwrite=overwrite,
+        redo=redo,
+        range_bytes=range_bytes,
+        tasks=tasks,
+    )
+
+
+def decode_files(
+    session: SparkSession,
+    files: Mapping[str, Candidate],
+    export: ExportOptions,
+    options: Options,
+    *,
+    overwrite: bool = False,
+    redo: bool = False,
+    range_bytes: int = RANGE_BYTES,
+    tasks: int | None = None,
+) -> DecodeResult:
+    """``decode`` of files that were found; the directory is absolute."""
+    directory, tables = export.directory, tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
-    files = inputs.candidates(captures, exclude=directory)
-    if not files:
-        raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
     with own_python(session):
         examined, cores = survey(session, files, options.limits, range_bytes)
         divided = in_order(examined)
@@ -154,11 +180,11 @@ def decode(
         with locked(directory, export.mode):
             lacks = manifest.missing(directory, tables, manifest_job, overwrite=overwrite, redo=redo)
             if not lacks.tables:
-                return DecodeResult(0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True)
+                return DecodeResult(0, {}, 0, 0, 0, divided.faults, 0, [], Counter(), Counter(), notes, True)
             _check_shared(session, directory)
             if len(lacks.captures) < len(regular):
                 divided = in_order(each for each in examined if each.name in lacks.captures)
-            own = replace(export, directory=directory, tables=tuple(lacks.tables))
+            own = replace(export, tables=tuple(lacks.tables))
             first_file = manifest.prepare(directory, lacks, overwrite=overwrite)
             key_log = key_log_of(options, divided.pcapng_files)
             options = replace(options, pcapng_files=divided.pcapng_files)
@@ -168,11 +194,11 @@ def decode(
                 stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
                 scratch = None if is_stored(directory) else parts.unpublished(job)
                 division = divide(session, job, divided, tasks, cores, stack, scratch)
-                written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
+                written = _run_tasks(division.rows, partial(parts.write, division.job, division.opened))
                 if written:
                     written[0].result.counts.update(division.forgotten)
                 read = with_unread(division.read_by([each.read for each in written]), divided)
-                combined = _combined(session, job, written)
+                combined = _combined(session, division.job, written)
                 finished = _finished(job, output, written, combined, read)
                 return finished._replace(unreadable=bool(divided.faults))
 
@@ -182,6 +208,7 @@ class Division(NamedTuple):
 
     Attributes:
         tasks: number of tasks.
+        job: for them.
         rows: with a partition for each task: its packets, or a number for one that reads everything.
         opened: opens the parts of a partition.
         learned: facts learned in all parts; None: a single task learns them while it reads.
@@ -189,6 +216,7 @@ class Division(NamedTuple):
     """
 
     tasks: int
+    job: ExportJob
     rows: DataFrame
     opened: parts.PartOpener
     learned: LearnedFacts | None
@@ -231,13 +259,13 @@ def divide(
     """
     count = tasks or task_count(divided.bytes, cores)
     if count > 1:
-        return _shuffled(session, job, divided, count, stack, scratch or _temporary(session, stack))
+        return _shuffled(session, job, divided, count, cores, stack, scratch or _temporary(session, stack))
     numbers = session.range(0, 1, 1, 1)
     learned = None
     if job.options.names == WHOLE:
         learned = _merged(job, _run_tasks(numbers, partial(parts.learn_all, job)))
     opened = partial(parts.open_all, job, divided.files, learned)
-    return Division(1, numbers, opened, learned)
+    return Division(1, job, numbers, opened, learned)
 
 
 def _shuffled(
@@ -245,6 +273,7 @@ def _shuffled(
     job: ExportJob,
     divided: CaptureRanges,
     count: int,
+    cores: int,
     stack: ExitStack,
     scratch: Path | None,
 ) -> Division:
@@ -252,15 +281,16 @@ def _shuffled(
     ranges = divided.ranges
     if scratch is not None:
         make_directory(scratch, job.export.mode)
-    expected = [ExpectedRange(place, each, divided.files[each.path]) for place, each in enumerate(ranges)]
-    tasks = min(len(ranges), MAX_TASKS, max(_MIN_TASKS, divided.bytes // RANGE_BYTES))
+        job = _without_names(job, scratch)
+    runs = _runs(divided, min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES))))
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
-    rows = _spread(session, expected, tasks)
-    rows = rows.mapInArrow(partial(parts.of_values, read_ranges), shuffle.COLUMNS)
+    rows = _spread(session, runs, len(runs)).mapInArrow(
+        partial(parts.of_values, read_ranges), shuffle.COLUMNS
+    )
     rows = _sorted(rows, count, stack)
     counts = RangeCounts(job.options.limits)
     for row in rows.where(rows.part == count).select("data").collect():  # in the order of the ranges
-        counts.add(shuffle.stats_in(row.data))
+        counts.add(shuffle.counts_in(row.data))
     rows = rows.where(rows.part < count)
     completed, skipped = shuffle.completed(counts.fragments, count, job.options.limits)
     if completed:  # rare: only captures with fragments are sorted again
@@ -272,7 +302,26 @@ def _shuffled(
         read.warnings.append(warning)
     learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
     opened = partial(parts.open_shuffled, job, end_ns, learned)
-    return Division(count, rows, opened, learned, read)
+    return Division(count, job, rows, opened, learned, read)
+
+
+def _without_names(job: ExportJob, scratch: Path) -> ExportJob:
+    """The job, with the names of captures in files instead of the code."""
+    files = PathsIn.new(scratch / "captures", job.paths)
+    pcapng_files = PathsIn.new(scratch / "pcapng", job.options.pcapng_files)
+    return replace(job, paths=files, options=replace(job.options, pcapng_files=pcapng_files))
+
+
+def _runs(divided: CaptureRanges, count: int) -> list[list[ExpectedRange]]:
+    """Runs of consecutive ranges, at most ``count``, which cost about the same."""
+    numbers = Counter(each.path for each in divided.ranges)
+    costs = [OPEN_BYTES + divided.files[each.path].bytes // numbers[each.path] for each in divided.ranges]
+    before, total = accumulate(costs, initial=0), sum(costs)
+    runs: dict[int, list[ExpectedRange]] = {}
+    for place, (each, cost) in enumerate(zip(divided.ranges, before, strict=False)):
+        run = runs.setdefault(cost * count // total, [])
+        run.append(ExpectedRange(place, each, divided.files[each.path]))
+    return list(runs.values())
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
@@ -364,7 +413,8 @@ def _finished(
         output.files,
         output.bytes,
         packets,
-        read.warnings,
+        [*read.warnings, *output.warnings],
+        sum(1 for source in read.sources if source.failed or source.warnings),
         notices_of((each for result in results for each in result.noticed), job.options.limits),
         counts,
         read.skipped,
@@ -401,7 +451,7 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
     small = [group for group in listed if len(group) > 1]
     if not small:
         return files
-    rows = _spread(session, list(enumerate(small)), min(len(small), _MIN_TASKS))
+    rows = _spread(session, list(enumerate(small)), min(len(small), _MAX_COMBINING))
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
         rows, partial(parts.of_values, partial(parts.combine, job))
     )
@@ -509,9 +559,13 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
 
 
 def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:
-    """A temporary directory until ``stack`` is closed, if all workers see it."""
-    directory = Path(stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-")))
-    return None if _unshared(session, directory) else directory
+    """A temporary directory until ``stack`` is closed, if there is one that all workers see."""
+    parent = local_directory(session.conf)
+    try:
+        name = stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-", dir=parent))
+    except OSError:  # Spark's configuration may be about the workers
+        return None
+    return None if _unshared(session, Path(name)) else Path(name)
 
 
 def _unshared(session: SparkSession, directory: Path) -> list[str]:

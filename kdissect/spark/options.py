@@ -88,7 +88,7 @@ OPTIONS = {
         "and a connection captured in several files at the same time is counted several times; `auto`: "
         "`none` or `connections`, and `files` for the `captures` table. [auto]"
     ),
-    "parts": (
+    "tasks": (
         "Number of tasks with `split=connections`. [one per 128 MiB of captures, up to 64 or the number of "
         "the driver's cores, whichever is larger]"
     ),
@@ -169,7 +169,7 @@ class SourceOptions(Options):
     table: str = "exchanges"
     bodies: str = BOTH
     split: str = AUTO
-    parts: int | None = None
+    tasks: int | None = None
     lookback: int = 1
     files_per_task: int | None = None
     batch_rows: int = ROWS
@@ -359,7 +359,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "showSecrets": ("show_secrets", _flag),
     "limits": ("limits", lambda text: parse_limits([text])),
     "split": ("split", _choice(*SPLITS)),
-    "parts": ("parts", _count(1)),
+    "tasks": ("tasks", _count(1)),
     "lookback": ("lookback", _count(0)),
     "filesPerTask": ("files_per_task", _count(1)),
     "batchRows": ("batch_rows", _count(1)),

@@ -1,5 +1,4 @@
-"""A part of the connections -> their learned facts, and the files or the rows of all tables: the work of one
-task.
+"""A part of the connections -> their learned facts, and the files of all tables: the work of one task.
 
 A part is all of them, whose task reads all captures, or gets its packets from a shuffle (shuffle.py).
 
@@ -13,13 +12,13 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
-from operator import itemgetter
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,20 +29,16 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.files import create, make_directory, publish
 from kdissect.model import IdleTick
 from kdissect.pipeline import Dissection, learned_from
-from kdissect.sinks.columns import Columns
 from kdissect.sinks.sink import Demand
-from kdissect.spark.batches import TableBatches
 from kdissect.spark.ranges import examine
 from kdissect.spark.shuffle import SortedPackets
 from kdissect.spark.values import from_json, known, to_json
 from kdissect.stats.connection_log import ConnectionLog
-from kdissect.tables.columns import INT64, Column
-from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
+from kdissect.tables.export import PartResult, write_part
 from kdissect.tables.table_files import UNFINISHED, FinishedFile
-from kdissect.tables.whole import WHOLE_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from kdissect.capture.inputs import Candidate
@@ -67,11 +62,7 @@ if TYPE_CHECKING:
 UNPUBLISHED = "_unpublished"
 """Directory beside the tables; readers ignore names that begin like this."""
 COLUMNS = "result binary"
-PACKED, READ, WHOLE = "name string, data binary", "", "whole"
-PLACE = ("completed_ns", "rank", "packet")
-"""The order of the rows of ``topic_ids`` in the whole input."""
 _SCHEMA = pa.schema([("result", pa.binary())])
-_PACKED_SCHEMA = pa.schema([("name", pa.string()), ("data", pa.binary())])
 
 
 @known
@@ -101,6 +92,34 @@ class ReadResult(NamedTuple):
     census: Census
     warnings: list[str]
     skipped: Counter[str]
+
+
+class PathsIn(Sequence[str]):
+    """The names of captures, in a file that all workers see: a task gets its name only, and a process reads
+    it once.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @classmethod
+    def new(cls, file: Path, paths: Sequence[str]) -> Self:
+        """Write the file."""
+        with create(file) as written:
+            written.write(to_json(tuple(paths)))
+        return cls(file)
+
+    def __getitem__(self, place: Any) -> Any:
+        return _paths_in(self._file)[place]
+
+    def __len__(self) -> int:
+        return len(_paths_in(self._file))
+
+
+@lru_cache(maxsize=2)
+def _paths_in(file: Path) -> tuple[str, ...]:
+    paths: tuple[str, ...] = from_json(file.read_bytes())
+    return paths
 
 
 def examine_files(
@@ -234,7 +253,7 @@ def write(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterato
         own = replace(job, export=replace(job.export, directory=unpublished(job) / attempt))
         filter_ = job.filter()
         result = write_part(
-            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options), 0
+            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options, filter_), 0
         )
         yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
 
@@ -286,64 +305,6 @@ def combine(job: ExportJob, groups: Iterable[tuple[int, Sequence[TaskFile]]]) ->
 def unpublished(job: ExportJob) -> Path:
     """The directory of the files of a run that are not in the tables yet."""
     return job.export.directory / UNPUBLISHED / job.run
-
-
-def pack(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterator[Any]:
-    """Make the rows of the parts that ``opened`` opens; yield batches of all tables together, each as a table
-    name and compressed Arrow IPC; what each part has read, as ``READ``, and what it has for tables that only
-    the driver can make, as ``WHOLE``.
-    """
-    names = [name for name in job.export.tables if name != CAPTURES and name not in WHOLE_TABLES]
-    columns = {name: packed_columns(job, name) for name in names}
-    for part in opened(batches):
-        rows = PartRows(job, part.log)
-        batched = TableBatches(columns, job.options, tables=rows)
-        sink = Columns(batched, Demand.of(job.options))
-        for _ in part.dissection.into(sink, job.filter().matches):
-            yield from _packed(batched.filled())
-        yield from _packed(batched.feed_rows(rows.close()))
-        if TOPIC_IDS in columns:
-            topics = ((TOPIC_IDS, [*rank, *values]) for rank, values in rows.topics.values())
-            yield from _packed(batched.feed_rows(topics))
-        yield from _packed(batched.rest())
-        yield _packed_row(WHOLE, to_json(rows.whole_part))
-        yield _packed_row(READ, to_json(part.read()))
-
-
-def _packed(batches: Iterable[tuple[str, Any]]) -> Iterator[Any]:
-    for name, batch in batches:
-        yield _packed_row(name, _compressed(batch))
-
-
-def _packed_row(name: str, data: bytes) -> Any:
-    return pa.RecordBatch.from_pydict({"name": [name], "data": [data]}, _PACKED_SCHEMA)
-
-
-def unpack(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches of a table that ``pack`` has packed."""
-    for batch in batches:
-        for data in batch.column("data"):
-            with pa.ipc.open_stream(data.as_buffer()) as stream:
-                yield from stream
-
-
-def packed_columns(job: ExportJob, name: str) -> tuple[Column, ...]:
-    """The columns of a packed table. Those of ``topic_ids`` are preceded by ``PLACE``, and its rows are lists
-    of values.
-    """
-    columns = job.table(name).binary_columns
-    if name != TOPIC_IDS:
-        return columns
-    places = (Column(each, INT64, itemgetter(0), "") for each in PLACE)
-    return tuple(replace(column, get=itemgetter(index)) for index, column in enumerate((*places, *columns)))
-
-
-def _compressed(batch: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:

@@ -48,7 +48,7 @@ PART_BYTES = 128 * MIB
 _MAX_PARTS = 64
 """Default maximum of tasks with ``connections``: each reads all captures."""
 
-_OPEN_BYTES = 4 * MIB
+OPEN_BYTES = 4 * MIB
 """What opening a file costs, in bytes that could be read in the same time (as Spark's own sources assume)."""
 _MIN_PARTS = 64
 """Files share a task only if there are more tasks than these otherwise."""
@@ -159,7 +159,7 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
         CaptureError: none of the captures can be read.
     """
     # All tasks share the driver's cores on a single machine; on a cluster that number is meaningless.
-    count = options.parts or max(cores(), min(-(-captures.bytes // PART_BYTES), _MAX_PARTS))
+    count = options.tasks or max(cores(), min(-(-captures.bytes // PART_BYTES), _MAX_PARTS))
     split = _split(options, captures.bytes, count)
     if split == NONE:
         return [Part()]
@@ -193,7 +193,7 @@ def _runs(sizes: Sequence[int], count: int | None) -> list[tuple[int, int]]:
     """
     if count is not None:
         return [(start, min(start + count, len(sizes))) for start in range(0, len(sizes), count)]
-    costs = [size + _OPEN_BYTES for size in sizes]
+    costs = [size + OPEN_BYTES for size in sizes]
     max_cost, starts, cost = min(PART_BYTES, sum(costs) // _MIN_PARTS), list[int](), 0
     for place, each in enumerate(costs):
         if not starts or cost + each > max_cost:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.reader import Capture
     from kdissect.model import Exchange, Packet
+    from kdissect.query.filters import Filter
     from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
 
@@ -43,7 +45,7 @@ def read(
     part: Part,
     options: SourceOptions,
     columns: Sequence[str],
-    row_filter: Callable[[Any], bool] | None = None,
+    masks: Sequence[Callable[[Any], Any]] = (),
 ) -> Iterator[Any]:
     """Yield the rows of a part as record batches.
 
@@ -51,7 +53,7 @@ def read(
         part: what to read.
         options: options of the data source.
         columns: names of the table's columns to include, in order.
-        row_filter: whether a row is included; None: all rows are.
+        masks: each tells of a batch which rows to include, as an Arrow array of booleans.
     """
     options = replace(options, pcapng_files=searchable(part.paths))
     if part.key_log is not None:
@@ -69,7 +71,6 @@ def read(
         options,
         rows=options.batch_rows,
         bytes=options.batch_bytes,
-        row_filter=row_filter,
     )
     settings = {
         "observer": batches.log if needs_log((options.table,)) else None,
@@ -84,13 +85,16 @@ def read(
             columns.index(options.corrupt_column), pa.field(options.corrupt_column, pa.string())
         )
     for _, batch in (_of_own if part.own else _of_all)(part, options, batches, settings, problems):
-        yield _with_nulls(batch, schema) if has_corrupt else batch
+        for mask in masks:
+            batch = batch.filter(mask(batch))
+        if batch.num_rows:
+            yield _with_nulls(batch, schema) if has_corrupt else batch
     if part.shard is not None and part.shard.number:
         return  # all shards read the same files
     if problems and options.table != "captures":
         more = f" and {len(problems) - 1:,} more" if len(problems) > 1 else ""
         warnings.warn(f"{many(len(problems), 'damaged capture')}: {problems[0]}{more}", stacklevel=1)
-    if problems and has_corrupt and row_filter is None:
+    if problems and has_corrupt and not masks:
         yield pa.RecordBatch.from_pylist([{options.corrupt_column: each} for each in problems], schema)
 
 
@@ -154,8 +158,9 @@ def _of_capture(
     else:
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
-        sink = Columns(batches, Demand.of(options))
-        yield from _filled(batches, lambda selects: dissection.into(sink, selects), capture.first_ns, options)
+        criteria = filter_of(options)
+        sink = Columns(batches, Demand.of(options, criteria))
+        yield from _filled(batches, partial(dissection.into, sink), capture.first_ns, criteria)
     problems = [*capture.warnings, *([] if readable.fault is None else [readable.fault])]
     yield from batches.close(capture.sources, problems)
     return problems
@@ -176,7 +181,7 @@ def _of_own(
     def into(selects: Selects) -> Iterator[None]:
         return dissection.into(sink, lambda exchange: own.has(exchange) and selects(exchange), own.watch)
 
-    yield from _filled(batches, into, part.first_ns, options)
+    yield from _filled(batches, into, part.first_ns, filter_of(options))
     yield from batches.close()
     problems += own.problems
     _check_read(own.failures, own.problems, options)
@@ -186,10 +191,9 @@ def _filled(
     batches: TableBatches,
     into: Callable[[Selects], Iterator[None]],
     first_ns: int | None,
-    options: SourceOptions,
+    criteria: Filter,
 ) -> Iterator[tuple[str, Any]]:
-    """The batches that are full while exchanges go into them."""
-    criteria = filter_of(options)
+    """The batches that are full while exchanges that match go into them."""
     if first_ns is not None:
         criteria.begin(first_ns)
     for _ in into(criteria.matches):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
 
 EMBEDDED = "local[*]"
@@ -361,7 +362,7 @@ def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
         yield connect()
     else:
         yield java()
-        yield directory()
+        yield directory(place)
     yield from address(place)
 
 
@@ -435,10 +436,16 @@ def connect() -> Requirement:
     )
 
 
-def directory() -> Requirement:
-    """The directory for shuffled packets and Spark's temporary files."""
-    path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-    name, remedy = "a writable directory", "set SPARK_LOCAL_DIRS, and TMPDIR, to another directory"
+def local_directory(conf: Mapping[str, str] | RuntimeConfig) -> str:
+    """The directory on this machine for Spark's temporary files, packets and frames."""
+    listed = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir", None)
+    return listed.split(",")[0] if listed else tempfile.gettempdir()
+
+
+def directory(place: SparkTarget) -> Requirement:
+    """That directory."""
+    path = local_directory(place.conf)
+    name, remedy = "a writable directory", "set SPARK_LOCAL_DIRS to another directory"
     try:
         with tempfile.TemporaryFile(dir=path):
             free = shutil.disk_usage(path).free

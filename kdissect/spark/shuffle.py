@@ -16,7 +16,8 @@ A row is a bundle of packets:
     number              number of the first packet
     heads               ``_HEAD`` of each packet
     data                the packets; without heads, as JSON: where they are (``Stored``), a ``Segment`` that
-                        was in several packets, or for the driver, compressed, a ``RangeStats``
+                        was in several packets, or for the driver, compressed, the ``RangeCounts`` of a run of
+                        ranges
 
 Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_ENDS``, and at most
 ``_MAX_FRAGMENTS``.
@@ -52,7 +53,7 @@ from kdissect.stats.survey import Census, FileCount
 from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.spark.ranges import Fingerprint, Range
@@ -80,34 +81,8 @@ _MAX_FRAGMENTS = 20_000
 """Limit of fragments of incomplete datagrams, in a range and in the driver for all; usually there are few."""
 
 _MIN_UNEVEN_BYTES = 128 * MIB  # takes a task up to ten seconds
+_MAX_OPEN = 64  # files of packets
 _LARGEST = 10  # connections of a range; one with half of all bytes is among them almost anywhere
-
-
-@known
-class RangeStats(NamedTuple):
-    """What a range contains apart from bundles.
-
-    Attributes:
-        place: index of the range.
-        range: the range.
-        source: the source of its file.
-        census: counts of its packets.
-        skipped: number of packets that were not dissected, by reason, without ``fragments``.
-        fault: the error that ended the reading early; None if there was none.
-        fragments: packets with fragments of datagrams that other ranges may complete.
-        payload_bytes: of all connections.
-        largest: the connections with most of them.
-    """
-
-    place: int
-    range: Range
-    source: Source
-    census: Census
-    skipped: Counter[str]
-    fault: str | None
-    fragments: list[tuple[Key, Packet]]
-    payload_bytes: int
-    largest: dict[bytes, int]
 
 
 @known
@@ -142,7 +117,7 @@ class ExpectedRange(NamedTuple):
 
 
 def read_ranges(
-    count: int, parts: int, limits: Limits, directory: Path | None, ranges: Iterable[ExpectedRange]
+    count: int, parts: int, limits: Limits, directory: Path | None, runs: Iterable[Sequence[ExpectedRange]]
 ) -> Iterator[Any]:
     """Read some ranges; yield batches of rows.
 
@@ -152,24 +127,38 @@ def read_ranges(
         limits: limits of the dissection.
         directory: where packets are kept: all workers see it, and each attempt of a task writes its own
             files; None: in the rows.
-        ranges: those to read.
+        runs: those to read; the ranges of each run follow each other.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
         WriteError: a file of packets cannot be written.
     """
-    for each in ranges:
-        each.file.check(each.range.path)
-        bundles = _bundled(each.place, each.range, count, parts, limits)
-        if directory is None:
-            yield from map(_batch, bundles)
-            continue
-        path = directory / f"{each.place}-{uuid4().hex}.packets"
-        with create(path) as file:
-            for complete in bundles:
-                for bundle in complete:
-                    _store(bundle, path, file)
-                yield _batch(complete)
+    for run in runs:
+        place, counts = run[0].place, RangeCounts(limits)
+        with ExitStack() as stack:
+            store = _keep if directory is None else _storing(directory, place, stack)
+            for each in run:
+                each.file.check(each.range.path)
+                for bundles in _bundled(each.range, count, parts, limits, counts):
+                    store(bundles)
+                    yield _batch(bundles)
+        yield _batch([Bundle(parts, 0, 0, 0, place, b"", zlib.compress(to_json(counts), 1))])
+
+
+def _keep(_: Iterable[Bundle]) -> None:
+    """Leave the packets of bundles in their rows."""
+
+
+def _storing(directory: Path, place: int, stack: ExitStack) -> Callable[[Iterable[Bundle]], None]:
+    """A function that moves the packets of bundles to a new file."""
+    path = directory / f"{place}-{uuid4().hex}.packets"
+    file = stack.enter_context(create(path))
+
+    def store(bundles: Iterable[Bundle]) -> None:
+        for each in bundles:
+            _store(each, path, file)
+
+    return store
 
 
 def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
@@ -184,20 +173,22 @@ def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
         bundle.heads, bundle.data = b"", to_json(place)
 
 
-def _bundled(place: int, range_: Range, count: int, parts: int, limits: Limits) -> Iterator[list[Bundle]]:
-    """The bundles of a range, and last what is for the driver."""
+def _bundled(
+    range_: Range, count: int, parts: int, limits: Limits, counts: RangeCounts
+) -> Iterator[list[Bundle]]:
+    """The bundles of a range. Adds what it contains to the counts."""
     bundles = _Bundles(parts, limits, range_.rank, range_.clock_ns)
     source, blocks = open_range(range_, limits)
     census = Census(limits)
     if range_.clock_ns is not None:
         census.files[range_.path] = FileCount(range_.clock_ns)
-    fault = None
+    faults = []
     try:
         for block in census.watch(blocks):
             bundles.feed(block)
             yield from bundles.complete(_BUNDLES_BYTES)
     except CaptureError as error:
-        fault = str(error)
+        faults.append(str(error))
     yield from bundles.complete(0)
     skipped, waiting = bundles.segments.skipped, bundles.waiting
     bundles.segments.close()
@@ -205,24 +196,31 @@ def _bundled(place: int, range_: Range, count: int, parts: int, limits: Limits) 
     skipped[INCOMPLETE] -= len(fragments)
     if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
-    stats = RangeStats(place, range_, source, census, skipped, fault, fragments, *bundles.loads())
-    yield [Bundle(parts, 0, 0, 0, place, b"", zlib.compress(to_json(stats), 1))]
+    own = RangeCounts(limits)
+    own.sources[range_.path], own.census, own.skipped, own.fragments = source, census, skipped, fragments
+    own.warnings = [*source.warnings, *faults]
+    own.payload_bytes, own.largest = bundles.loads()
+    counts.add(own)
 
 
-def stats_in(data: bytes) -> RangeStats:
+def counts_in(data: bytes) -> RangeCounts:
     """What is in a row for the driver."""
-    stats: RangeStats = from_json(zlib.decompress(data))
-    return stats
+    counts: RangeCounts = from_json(zlib.decompress(data))
+    return counts
 
 
+@known
 class RangeCounts:
-    """``RangeStats`` of all ranges, added up in the order of the ranges.
+    """What consecutive ranges contain apart from bundles.
 
     Attributes:
         sources: of the files, by path.
         census: counts of all packets.
-        skipped, fragments, payload_bytes, largest: as in ``RangeStats``; the last is bounded.
-        warnings: problems of the captures.
+        skipped: number of packets that were not dissected, by reason, without ``fragments``.
+        warnings: problems of the captures, and errors that ended the reading early.
+        fragments: packets with fragments of datagrams that other ranges may complete.
+        payload_bytes: of all connections.
+        largest: the connections with most of them; bounded.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -234,22 +232,20 @@ class RangeCounts:
         self.payload_bytes = 0
         self.largest: Counter[bytes] = Counter()
 
-    def add(self, stats: RangeStats) -> None:
-        """Add those of the next range."""
-        source = stats.source
-        first = self.sources.setdefault(stats.range.path, source)
-        first.bytes_read = source.bytes_read
-        first.failed |= source.failed
-        first.interfaces.update(source.interfaces)
-        first.statistics.update(source.statistics)
-        self.census.merge(stats.census)
-        self.warnings += source.warnings
-        if stats.fault is not None:
-            self.warnings.append(stats.fault)
-        self.skipped = self.skipped + stats.skipped
-        self.fragments += stats.fragments
-        self.payload_bytes += stats.payload_bytes
-        self.largest.update(stats.largest)
+    def add(self, following: RangeCounts) -> None:
+        """Add those of the ranges that follow."""
+        for path, source in following.sources.items():
+            first = self.sources.setdefault(path, source)
+            first.bytes_read = source.bytes_read
+            first.failed |= source.failed
+            first.interfaces.update(source.interfaces)
+            first.statistics.update(source.statistics)
+        self.census.merge(following.census)
+        self.warnings += following.warnings
+        self.skipped = self.skipped + following.skipped
+        self.fragments += following.fragments
+        self.payload_bytes += following.payload_bytes
+        self.largest.update(following.largest)
         if len(self.largest) > _MAX_ENDS:
             self.largest = Counter(dict(self.largest.most_common(_MAX_ENDS // 2)))
 
@@ -327,13 +323,13 @@ class _Bundles:
             yield self._complete
             self._complete = []
 
-    def loads(self) -> tuple[int, dict[bytes, int]]:
-        """``RangeStats.payload_bytes`` and ``largest``."""
+    def loads(self) -> tuple[int, Counter[bytes]]:
+        """``RangeCounts.payload_bytes`` and ``largest``."""
         by_connection: Counter[bytes] = Counter()
         for ends, payload_bytes in self._payload_bytes.items():
             by_connection[connection_key(ends)] += payload_bytes
         largest = nlargest(_LARGEST, by_connection.items(), key=itemgetter(1, 0))
-        return self._payload_bytes_in_all, dict(largest)
+        return self._payload_bytes_in_all, Counter(dict(largest))
 
     def _odd(self, block: PacketBlock) -> Iterator[Packet]:
         """The packets that the native core does not take. It takes those before and after them."""
@@ -451,13 +447,15 @@ class SortedPackets:
 
     def _bundles(self) -> Iterator[Bundle]:
         with ExitStack() as stack:
-            path, file = "", None
+            files: dict[str, BinaryIO] = {}
             for batch in self._batches:
                 for bundle in map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names)):
                     if not bundle.heads and isinstance(value := from_json(bundle.data), Stored):
-                        if file is None or value.path != path:  # usually, many of a file follow each other
-                            stack.close()
-                            path, file = value.path, stack.enter_context(Path(value.path).open("rb"))
+                        if value.path not in files:  # those of many captures may alternate
+                            if len(files) == _MAX_OPEN:
+                                files.pop(next(iter(files))).close()
+                            files[value.path] = stack.enter_context(Path(value.path).open("rb"))
+                        file = files[value.path]
                         file.seek(value.start)
                         bundle.heads, bundle.data = file.read(value.heads), file.read(value.data)
                     yield bundle

@@ -18,9 +18,19 @@ from urllib.parse import unquote
 import orjson
 
 from kdissect.errors import UsageError
+from kdissect.files import is_stored
 from kdissect.nearest import did_you_mean
 from kdissect.tables import duck, spark_schema
-from kdissect.tables.manifest import DIRECTORY, MANIFEST, captures_of, compare, files_of, is_complete, parsed
+from kdissect.tables.manifest import (
+    DIRECTORY,
+    MANIFEST,
+    captures_of,
+    compare,
+    files_of,
+    is_complete,
+    parsed,
+    read,
+)
 from kdissect.tables.rows import TABLES
 from kdissect.tables.table_files import visible_files
 
@@ -114,8 +124,8 @@ def manifests(session: Any, directories: str | Sequence[str]) -> dict[str, dict[
     places = [directories] if isinstance(directories, str) else directories
     patterns = [f"{place.rstrip('/')}/*/{DIRECTORY}/{MANIFEST}" for place in places]
     by_table: dict[str, dict[str, dict[str, Any]]] = {}
-    read = _by_spark(session, patterns) if is_spark(session) else _here(patterns)
-    for path, text in sorted(read):
+    texts = _by_spark(session, patterns) if is_spark(session) else _here(patterns)
+    for path, text in sorted(texts):
         directory, table, _, _ = path.rsplit("/", 3)
         by_table.setdefault(table, {})[directory] = parsed(text, path)
     if not by_table:
@@ -137,8 +147,8 @@ def _by_spark(session: Any, patterns: Sequence[str]) -> Iterator[tuple[str, str]
 
     for pattern in patterns:
         try:
-            read = session.read.text(pattern, wholetext=True)
-            rows = read.select("_metadata.file_path", "value").collect()
+            texts = session.read.text(pattern, wholetext=True)
+            rows = texts.select("_metadata.file_path", "value").collect()
         except AnalysisException as error:
             if error.getCondition() != PATH_NOT_FOUND:
                 raise
@@ -170,6 +180,17 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
+def written(session: Any, directory: Path) -> Any:
+    """A table that this process has just written.
+
+    Args:
+        session: Spark session.
+        directory: of the table; absolute.
+    """
+    where = directory.as_uri() if is_stored(directory) else f"file:{directory}"
+    return _table(session, where, read(directory), visible_files(directory))
+
+
 def _table(session: Any, where: str, described: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
     """A table in one directory."""
     name, listed = where.rpartition("/")[2], files_of(described)
@@ -181,7 +202,9 @@ def _table(session: Any, where: str, described: Mapping[str, Any], sizes: Mappin
     columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
     if not is_spark(session):
         return duck.table(session, paths, columns, format_, partition_by)
-    schema = spark_schema.ddl(spark_schema.in_directories(columns, partition_by))
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(spark_schema.struct_type(spark_schema.in_directories(columns, partition_by)))
     # A value of the wrong type would be a bug, and must not silently become null.
     reader = session.read.schema(schema).format(format_).option("mode", "FAILFAST")
     if len(paths) == len(sizes):

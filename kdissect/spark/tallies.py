@@ -129,7 +129,7 @@ def tally(
         nothing = ExportOptions(Path(), PARQUET, tables=())
         job, divided, cores = examined_job(session, files, options, nothing, range_bytes)
         division = divide(session, job, divided, tasks, cores, stack)
-        frame = division.rows.mapInArrow(partial(_tally, job, empty, division.opened), parts.COLUMNS)
+        frame = division.rows.mapInArrow(partial(_tally, division.job, empty, division.opened), parts.COLUMNS)
         count = division.tasks
         while count > _MERGED:
             count = -(-count // _MERGED)

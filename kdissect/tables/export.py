@@ -322,7 +322,7 @@ class ExportJob:
 
     options: Options
     export: ExportOptions
-    paths: tuple[str, ...] = ()
+    paths: Sequence[str] = ()
     first_ns: int | None = None
     key_log: KeyLog | None = None
     first_file: int = 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MAX_WAIT_S = 300
+MAX_WAIT_S = 1200
 _OTHER_MOUNT = 'mount -t tmpfs none "$0" && exec "$@"'
 
 

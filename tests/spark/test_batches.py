@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -15,6 +15,7 @@ from tests.exchange_factory import exchange
 from tests.record_exchanges import fetch, long_batch, produce
 
 if TYPE_CHECKING:
+    from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.model import Exchange
 
 EXCHANGES = {"exchanges": columns_of("exchanges")}
@@ -25,6 +26,14 @@ def fed(batches: TableBatches, exchange: Exchange) -> list[tuple[str, Any]]:
     """The batches that are full after an exchange."""
     batches.feed(exchange)
     return list(batches.filled())
+
+
+def fed_one_by_one(batches: TableBatches, exchange: Exchange) -> list[tuple[str, Any]]:
+    """The same, of its records."""
+    by_table = batches.tables.feed(exchange)
+    return list(
+        batches.feed_rows((name, row) for name, each in by_table for row in cast("DecodedBatch", each))
+    )
 
 
 def tables_of(batches: TableBatches) -> dict[str, Any]:
@@ -71,10 +80,9 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
 ) -> None:
     exchanges = [fetch(long_batch((0, 70, 149))), produce(long_batch(range(100))), fetch(long_batch((), 7))]
     outputs = []
-    for row_filter in (None, lambda _: True):  # with a filter, rows are added one by one
-        requested = {"records": columns_of("records", columns)}
-        batches = TableBatches(requested, rows=rows, bytes=bytes_, row_filter=row_filter)
-        outputs.append([batch for each in exchanges for _, batch in fed(batches, each)])
+    for feed in (fed, fed_one_by_one):
+        batches = TableBatches({"records": columns_of("records", columns)}, rows=rows, bytes=bytes_)
+        outputs.append([batch for each in exchanges for _, batch in feed(batches, each)])
         outputs[-1] += [batch for _, batch in batches.close()]
     assert outputs[0] == outputs[1]
     assert sum(batch.num_rows for batch in outputs[0]) == 307

@@ -1,4 +1,4 @@
-"""``frames`` with Spark: the rows are those of ``export``, also when Spark makes them again."""
+"""``frames`` with Spark: the rows are those of ``export``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 import kdissect.spark
 from kdissect.cli.main import main
-from kdissect.errors import CaptureError, UsageError
+from kdissect.errors import CaptureError, UsageError, WriteError
 from kdissect.spark import dataframes
 from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
@@ -31,27 +31,32 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize(("parts", "partitions"), [(3, 3 + 1), (None, 1)])
-def test_rows_are_those_of_export_and_the_same_again(
-    spark: SparkSession, tmp_path: Path, parts: int | None, partitions: int
-) -> None:
-    directory = tmp_path / "ring"
+@pytest.mark.parametrize("tasks", [3, None])
+def test_rows_are_those_of_export(spark: SparkSession, tmp_path: Path, tasks: int | None) -> None:
+    directory, place = tmp_path / "ring", tmp_path / "place"
     cut_up(packets_of("kafka-4-basics"), directory, 3)
     (directory / "notes.txt").write_text("no capture")
+    place.mkdir()
     options = ("--format", "parquet", "--tables", ",".join(TABLES))
     assert main(["export", str(directory), "-o", str(tmp_path / "out"), *options]) == 0
-    division: dict[str, Any] = {"range_bytes": 50_000} | ({} if parts is None else {"parts": parts})
-    with dataframes.frames(spark, str(directory), tuple(TABLES), **division) as frames:
-        assert frames["exchanges"].rdd.getNumPartitions() == partitions
-        tables = {name: rows(frame.toArrow()) for name, frame in frames.items()}
+    division: dict[str, Any] = {"range_bytes": 50_000} | ({} if tasks is None else {"tasks": tasks})
+    with dataframes.frames(spark, str(directory), tuple(TABLES), directory=str(place), **division) as frames:
         for name, table in TABLES.items():
-            assert tables[name] == rows(parquet.read_table(tmp_path / "out" / name)), name
+            assert rows(frames[name].toArrow()) == rows(parquet.read_table(tmp_path / "out" / name)), name
             assert frames[name].schema.fields[0].metadata["comment"] == table.columns[0].description
-        spark.catalog.clearCache()  # as if all executors were lost
-        assert rows(frames["exchanges"].toArrow()) == tables["exchanges"]
         frames["exchanges"].coalesce(1).write.mode("append").saveAsTable("from_frames")
-        assert spark.table("from_frames").count() == tables["exchanges"].total()
+        assert spark.table("from_frames").count() == frames["exchanges"].count()
         spark.sql("drop table from_frames")
+        assert len(list(place.iterdir())) == 1
+    assert list(place.iterdir()) == []
+
+
+def test_a_query_reads_only_its_columns(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with dataframes.frames(spark, str(SAMPLES["quickstart"]), ["exchanges"]) as frames:
+        frames["exchanges"].where("api = 'Fetch'").select("latency_us").explain()
+    plan = capfd.readouterr().out
+    assert "PushedFilters: [IsNotNull(api), EqualTo(api,Fetch)]" in plan
+    assert "ReadSchema: struct<latency_us:bigint,api:string>" in plan
 
 
 def test_damage_is_counted_or_an_error(spark: SparkSession, tmp_path: Path) -> None:
@@ -65,6 +70,12 @@ def test_damage_is_counted_or_an_error(spark: SparkSession, tmp_path: Path) -> N
     assert spark.conf.getAll == before
     with pytest.raises(CaptureError, match=r"cut.pcap: ends in the middle of packet .*; mode=PERMISSIVE"):
         kdissect.spark.frames(spark, str(tmp_path), ["captures"], mode="FAILFAST")
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    unused: Any = None
+    with pytest.raises(WriteError, match=f"^cannot write {tmp_path}/nix: No such file or directory$"):
+        kdissect.spark.frames(unused, str(SAMPLES["quickstart"]), directory=str(tmp_path / "nix"))
 
 
 def test_bodies_can_be_variants(spark: SparkSession) -> None:

@@ -59,7 +59,7 @@ def test_the_users_schema_says_which_columns_are_read() -> None:
 @pytest.mark.parametrize("split", ["none", "connections"])
 def test_tls_is_decrypted(split: str) -> None:
     tls = ROOT / "samples" / "tls.pcap"
-    options = {"path": str(tls), "tlsKeylog": str(tls.with_suffix(".keys")), "split": split, "parts": "2"}
+    options = {"path": str(tls), "tlsKeylog": str(tls.with_suffix(".keys")), "split": split, "tasks": "2"}
     reader = source(**options).reader(StructType().add("client_id", "string").add("api", "string"))
     rows = [
         row
@@ -143,7 +143,7 @@ def test_a_damaged_capture_has_the_rows_of_an_export(
 
 OF_OTHERS = ("capture", "packet", "topics")
 """What depends on how files are divided; ``topics`` only with ``files``."""
-SHARED = [{"split": "connections", "parts": "2"}, {"split": "files", "lookback": "20"}, {"split": "none"}]
+SHARED = [{"split": "connections", "tasks": "2"}, {"split": "files", "lookback": "20"}, {"split": "none"}]
 
 
 @pytest.mark.parametrize(("files", "ways"), [(3, SHARED[:1]), pytest.param(20, SHARED, marks=DEEP)])

@@ -62,7 +62,7 @@ SHOWN_ALL = (OK, USAGE)
 """Statuses: all that can be read was."""
 SPLITS = {
     "none": {},
-    "connections": {"parts": "3"},
+    "connections": {"tasks": "3"},
     "files": {"lookback": "1000", "filesPerTask": "12" if IS_DEEP else "4"},  # all files before
 }
 

@@ -31,7 +31,7 @@ def test_every_option_takes_a_value() -> None:
         "kind": "orphan", "slowerThan": "1s", "biggerThan": "1KB",
         "since": "2026-11-20", "until": "2026-11-23", "connection": "ab", "where": "latency_us > 5",
         "ports": "9092,9192", "decodeAs": "9093", "showSecrets": "True", "limits": "connections=5,notices=7",
-        "split": "files", "parts": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
+        "split": "files", "tasks": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
         "batchBytes": "1MiB", "pushdown": "true", "names": "window", "maxFilesPerTrigger": "4",
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
         "tlsKeylog": "keys.log", "pathGlobFilter": "*.{gz,zst}", "recursiveFileLookup": "true",
@@ -49,7 +49,7 @@ def test_every_option_takes_a_value() -> None:
     assert parsed.criteria["since"] == ("2026-11-20",)
     assert (parsed.ports, parsed.kafka_ports) == ({9092, 9192}, {9093})
     assert (parsed.limits.connections, parsed.limits.notices) == (5, 7)
-    assert (parsed.table, parsed.split, parsed.parts, parsed.lookback, parsed.max_files) == (
+    assert (parsed.table, parsed.split, parsed.tasks, parsed.lookback, parsed.max_files) == (
         "partitions", "files", 3, 0, 4,
     )  # fmt: skip
     assert (parsed.name_globs, parsed.recursive) == (("*.gz", "*.zst"), True)
@@ -76,7 +76,7 @@ def test_every_option_takes_a_value() -> None:
         ({"api": "Fetsch"}, 'unknown API "Fetsch"; did you mean "Fetch"?'),
         ({"where": "latencies > 5"}, 'option where: no column "latencies"'),
         ({"pushdown": "yes"}, 'option pushdown: invalid value "yes": use true or false'),
-        ({"parts": "0"}, 'option parts: invalid count "0": use 1 or more'),
+        ({"tasks": "0"}, 'option tasks: invalid count "0": use 1 or more'),
         ({"lookback": "one"}, 'option lookback: invalid count "one": use 0 or more'),
         ({"batchBytes": "many"}, 'option batchBytes: invalid size "many": use '),
         ({"ports": "kafka"}, 'option ports: invalid port "kafka": use '),

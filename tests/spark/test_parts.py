@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
 import pytest
 from pyarrow.parquet import read_table
 
@@ -21,7 +20,6 @@ from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
 from kdissect.options import PARQUET
-from kdissect.pipeline import learned_from
 from kdissect.spark import parts
 from kdissect.tables.export import PartRows
 from kdissect.tables.rows import DEFAULT_TABLES
@@ -34,7 +32,7 @@ from tests.exports import json_rows
 from tests.frames import heartbeats
 from tests.late import late
 from tests.segments import MILLISECOND, START_NS, Talk
-from tests.shuffling import alone, counted, cut_up, decoded, find_ranges, job_of, numbers, shuffled
+from tests.shuffling import alone, counted, cut_up, decoded, job_of, numbers
 from tests.sources import rows
 
 if TYPE_CHECKING:
@@ -209,42 +207,15 @@ def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     changed = {"tables": DEFAULT_TABLES, "form": PARQUET}
     by_core = write(names, tmp_path / "core", **changed)
     assert len(fed) < by_core.rows["exchanges"] - 50
-    packed_by_core = packed(names, way)
     fed.clear()
     with without_core():
         pure = write(names, tmp_path / "pure", **changed)
         assert len(fed) == pure.rows["exchanges"]
-        assert packed_by_core == packed(names, way)
     assert by_core.rows == pure.rows
     assert (by_core.counts["exchanges"], by_core.skipped) == (pure.counts["exchanges"], pure.skipped)
     for table in DEFAULT_TABLES:
         tables = [read_table(tmp_path / each / table).to_pylist() for each in ("core", "pure")]
         assert tables[0] == tables[1] != []
-
-
-def packed(names: Sequence[str], way: str) -> dict[str, list[Any]]:
-    """The rows of each table that ``frames`` packs."""
-    capture_ranges = find_ranges(names, size=3000)
-    job = job_of(list(capture_ranges.files), Path(), first_ns=capture_ranges.first_ns, tables=DEFAULT_TABLES)
-    facts = learned_from(job.paths, job.options)
-    if way == "shuffle":
-        rows, stats, _ = shuffled(capture_ranges, 3)
-        end_ns = max(file.last_ns for each in stats for file in each.census.files.values())
-        opened = partial(parts.open_shuffled, job, end_ns, facts)
-        inputs = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(3)]
-    else:
-        opened = partial(parts.open_all, job, capture_ranges.files, facts)
-        inputs = [numbers(0)]
-    found: dict[str, list[Any]] = {}
-    for of_part in inputs:
-        for batch in parts.pack(job, opened, of_part):
-            name = batch["name"][0].as_py()
-            if name not in (parts.READ, parts.WHOLE):
-                found.setdefault(name, []).extend(
-                    row for each in parts.unpack([batch]) for row in each.to_pylist()
-                )
-    assert set(found) == {*DEFAULT_TABLES} - {"captures", "brokers", "rebalances"}
-    return found
 
 
 def test_filters_are_those_of_export(tmp_path: Path) -> None:

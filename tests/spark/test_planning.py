@@ -38,7 +38,7 @@ def test_large_captures_are_divided_by_connections(
     ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
-    parts = planned(parse({"path": str(tmp_path), "parts": "3"}))
+    parts = planned(parse({"path": str(tmp_path), "tasks": "3"}))
     assert [part.shard for part in parts] == [Shard(0, 3), Shard(1, 3), Shard(2, 3)]
     assert len(planned(parse({"path": str(tmp_path), "table": "topic_ids"}))) == 1
     captures = planned(parse({"path": str(tmp_path), "table": "captures"}))
@@ -60,7 +60,7 @@ def test_how_many_tasks_there_are_depends_on_the_size_of_the_captures(
 
 
 def test_names_are_learned_by_tasks_only_if_needed(ring: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    options = parse({"path": ring[0], "split": "connections", "parts": "2", "names": "window"})
+    options = parse({"path": ring[0], "split": "connections", "tasks": "2", "names": "window"})
     assert list(batches(options, ["api", "latency_us"]))
     monkeypatch.delattr(reading, "learned_from")
     assert list(batches(options, ["api", "latency_us"]))
@@ -72,7 +72,7 @@ def test_planning_opens_no_file(ring: list[str], tmp_path: Path, monkeypatch: py
     monkeypatch.delattr(stores, "open_file")
     monkeypatch.setattr("builtins.open", None)
     assert len(planned(parse({"path": str(tmp_path)}))) == 1
-    assert len(planned(parse({"path": str(tmp_path), "split": "connections", "parts": "3"}))) == 3
+    assert len(planned(parse({"path": str(tmp_path), "split": "connections", "tasks": "3"}))) == 3
     assert len(planned(parse({"path": str(tmp_path), "table": "captures", "split": "files"}))) == 4
 
 

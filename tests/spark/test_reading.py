@@ -93,7 +93,7 @@ def _are_the_same(directory: Path, tables: list[str]) -> None:
 def _are_the_same_without_files(directory: Path, table: str, **options: str) -> Counter[str]:
     expected = rows(directory / "one", table, **options)
     assert rows(directory / "ring", table, split="none", **options) == expected
-    assert rows(directory / "ring", table, split="connections", parts="3", **options) == expected
+    assert rows(directory / "ring", table, split="connections", tasks="3", **options) == expected
     return expected
 
 
@@ -188,7 +188,7 @@ def test_an_empty_file_in_a_directory_has_a_row(tmp_path: Path) -> None:
 def test_an_io_error_ends_the_query(split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damage does not: ``test_a_sample_that_was_damaged``."""
     pieces(packets_of(ROOT / "samples" / "quickstart.pcap"), tmp_path, 2)
-    complete = rows(tmp_path, "exchanges", split=split, parts="2")
+    complete = rows(tmp_path, "exchanges", split=split, tasks="2")
     last = max(tmp_path.iterdir())
     opened = stores.open_file
     most = last.stat().st_size * 3 // 4
@@ -197,8 +197,8 @@ def test_an_io_error_ends_the_query(split: str, tmp_path: Path, monkeypatch: pyt
         stores, "open_file", lambda name: Failing(name, most) if name == str(last) else opened(name)
     )
     with pytest.raises(CaptureError, match=rf"^cannot read all of {last}; failOnDataLoss=false ignores that"):
-        rows(tmp_path, "exchanges", split=split, parts="2")
-    some = rows(tmp_path, "exchanges", split=split, parts="2", failOnDataLoss="false")
+        rows(tmp_path, "exchanges", split=split, tasks="2")
+    some = rows(tmp_path, "exchanges", split=split, tasks="2", failOnDataLoss="false")
     assert 0 < some.total() < complete.total()
 
 
@@ -222,7 +222,7 @@ def test_damaged_captures_are_counted(tmp_path: Path, split: str) -> None:
     for name, damaged in (("a.pcap", data), ("b.pcap", data[:-5]), ("c.pcap", data[:30]), ("d.pcap", b"")):
         (tmp_path / name).write_bytes(damaged)
     requested = parse({
-        "path": str(tmp_path), "split": split, "parts": "2", "lookback": "0", "filesPerTask": "1",
+        "path": str(tmp_path), "split": split, "tasks": "2", "lookback": "0", "filesPerTask": "1",
         "columnNameOfCorruptRecord": "_corrupt", "cluster": "x",
     }).for_batch  # fmt: skip
     columns = ["api", "_corrupt", "cluster_id"]

@@ -110,10 +110,12 @@ def test_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    assert directory().found.startswith(f"{tmp_path}, ")
+    assert directory(SparkTarget()).found.startswith(f"{tmp_path}, ")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "nix"))
-    assert directory().found == f"{tmp_path}/nix: No such file or directory"
-    assert directory().remedy is not None
+    assert directory(SparkTarget()).found == f"{tmp_path}/nix: No such file or directory"
+    assert directory(SparkTarget()).remedy is not None
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert directory(SparkTarget(conf={"spark.local.dir": str(tmp_path)})).remedy is None
 
 
 def test_somebody_listens() -> None:

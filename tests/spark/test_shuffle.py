@@ -23,7 +23,17 @@ from kdissect.model import Interface, PacketBlock, Segment
 from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
 from kdissect.spark.parts import of_values
-from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, Stored, read_ranges, stats_in, uneven
+from kdissect.spark.shuffle import (
+    ORDER,
+    SCHEMA,
+    Bundle,
+    RangeCounts,
+    SortedPackets,
+    Stored,
+    counts_in,
+    read_ranges,
+    uneven,
+)
 from kdissect.spark.values import from_json, to_json
 from tests.core import needs_core, without_core
 from tests.disguises import NETWORKS, in_two_files
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.model import Packet
-    from kdissect.spark.shuffle import Key, RangeStats
+    from kdissect.spark.shuffle import Key
 
 pytestmark = pytest.mark.usefixtures("with_core_and_without")
 
@@ -50,10 +60,10 @@ def sample() -> list[Packet]:
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
     """The rows of all ranges."""
     ranges = expected_ranges(find_ranges(names, size=size))
-    return list(read_ranges(len(ranges), parts, DEFAULT, None, ranges))
+    return list(read_ranges(len(ranges), parts, DEFAULT, None, [[each] for each in ranges]))
 
 
-def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeStats]]:
+def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeCounts]]:
     """The segments of each part, and the counts of the ranges."""
     capture_ranges = find_ranges(names, size=size)
     rows, stats, _ = shuffled(capture_ranges, PARTS)
@@ -130,11 +140,11 @@ def test_fragments_that_wait_for_other_ranges_are_bounded(
     _, stats, _ = shuffled(ranges, PARTS)
     waiting = [len(each.fragments) for each in stats]
     assert max(waiting) > 0
-    assert not any(each.source.warnings for each in stats)
+    assert not any(each.warnings for each in stats)
     monkeypatch.setattr(shuffle, "_MAX_FRAGMENTS", 0)
     _, stats, _ = shuffled(ranges, PARTS)
     assert all(len(each.fragments) <= 1 for each in stats)
-    assert all(each.source.warnings for each, number in zip(stats, waiting, strict=True) if number > 1)
+    assert all(each.warnings for each, number in zip(stats, waiting, strict=True) if number > 1)
 
 
 def bundle(*keys: Key) -> Bundle:
@@ -202,7 +212,7 @@ def test_rows_are_the_same_with_and_without_the_core(
 
     def rows() -> list[Any]:
         all_rows = [row for batch in batches_of(names) for row in batch.to_pylist()]
-        stats = [stats_in(row.pop("data")) for row in all_rows if row["part"] == PARTS]
+        stats = [counts_in(row.pop("data")) for row in all_rows if row["part"] == PARTS]
         counts = [(each.census.files, each.skipped, each.payload_bytes, each.largest) for each in stats]
         return [*sorted(all_rows, key=itemgetter("part", *ORDER)), to_json(counts)]
 
@@ -220,7 +230,7 @@ def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:
     for each in stats[1:]:
         census.merge(each.census)
     assert sum(file.packets for file in census.files.values()) == len(packets)
-    assert sorted(each.place for each in stats) == list(range(len(stats)))
+    assert {name for each in stats for name in each.sources} == set(names)
 
 
 def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +274,7 @@ def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     ranges = expected_ranges(find_ranges([str(capture)], size=5000))
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
     with pytest.raises(CaptureError, match=r"^worker .* has a different .*x.pcap \(6,000 bytes there, "):
-        list(read_ranges(len(ranges), PARTS, DEFAULT, None, ranges[:1]))
+        list(read_ranges(len(ranges), PARTS, DEFAULT, None, [ranges[:1]]))
 
 
 def test_a_full_disk_is_reported_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,20 +287,22 @@ def test_a_full_disk_is_reported_by_name(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(
         WriteError, match=rf"^cannot write {tmp_path}/0-.*\.packets: No space left on device$"
     ):
-        list(read_ranges(len(ranges), PARTS, DEFAULT, tmp_path, ranges))
+        list(read_ranges(len(ranges), PARTS, DEFAULT, tmp_path, [ranges]))
 
 
 def test_a_task_reads_the_ranges_that_it_gets() -> None:
     ranges = expected_ranges(find_ranges([str(SAMPLE)], size=5000))
-    batches = list(read_ranges(len(ranges), PARTS, DEFAULT, None, [ranges[1], ranges[0]]))
+    batches = list(read_ranges(len(ranges), PARTS, DEFAULT, None, [ranges[1:], ranges[:1]]))
     assert all(batch.schema == SCHEMA for batch in batches)
     last = [batch for batch in batches if batch["part"].to_pylist() == [PARTS]]
-    assert [stats_in(batch["data"][0].as_py()).place for batch in last] == [1, 0]
+    assert [batch["number"].to_pylist() for batch in last] == [[1], [0]]
+    packets = [counts_in(batch["data"][0].as_py()).census.files[str(SAMPLE)].packets for batch in last]
+    assert (sum(packets), packets[1]) == (len(sample()), ranges[1].range.before)
 
 
 def test_ranges_come_in_rows() -> None:
     ranges = expected_ranges(find_ranges([str(SAMPLE)], size=5000))
-    rows = Tasks().createDataFrame(pa.table({"value": [to_json(each) for each in ranges]}))
+    rows = Tasks().createDataFrame(pa.table({"value": [to_json([each]) for each in ranges]}))
     read = partial(of_values, partial(read_ranges, len(ranges), PARTS, DEFAULT, None))
     by_task = rows.repartition(3).mapInArrow(read, "")
     assert len(by_task.collect()) == sum(batch.num_rows for batch in batches_of([str(SAMPLE)]))
@@ -298,7 +310,7 @@ def test_ranges_come_in_rows() -> None:
 
 def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.Table.from_batches(batches_of([str(SAMPLE)]))
-    stats = [stats_in(data) for data in rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()]
+    stats = [counts_in(data) for data in rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()]
     payload_bytes: Counter[bytes] = Counter()
     for segments in expected([str(SAMPLE)]):
         for segment in segments:
@@ -312,9 +324,11 @@ def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.Mon
 
     one, other = (connection_key(bytes([10, 0, 0, host, 10, 0, 0, 9, 156, host, 35, 132])) for host in (1, 2))
 
-    def load(**loads: int) -> RangeStats:
-        by_connection = {one: loads["one"] * MIB, other: loads["other"] * MIB}
-        return stats[0]._replace(payload_bytes=sum(by_connection.values()), largest=by_connection)
+    def load(**loads: int) -> RangeCounts:
+        counts = RangeCounts(DEFAULT)
+        counts.largest.update({one: loads["one"] * MIB, other: loads["other"] * MIB})
+        counts.payload_bytes = counts.largest.total()
+        return counts
 
     assert uneven(added_up([load(one=3, other=2)])) is None  # too small to matter
     assert uneven(added_up([load(one=300, other=300)])) is None
@@ -326,8 +340,11 @@ def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.Mon
 
 def test_the_largest_connections_of_all_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffle, "_MAX_ENDS", 4)
-    _, (stats, *_) = segments_of([str(SAMPLE)])
-    counts = added_up(stats._replace(largest={bytes([host]): host}) for host in range(1, 9))
+    counts = RangeCounts(DEFAULT)
+    for host in range(1, 9):
+        own = RangeCounts(DEFAULT)
+        own.largest[bytes([host])] = host
+        counts.add(own)
     assert len(counts.largest) <= 4
     assert counts.largest[bytes([8])] == 8
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CAPTURE = Path(__file__).parents[2] / "samples" / "tls.pcap"
 KEYS = CAPTURE.with_suffix(".keys")
-SPLITS = {"none": {}, "connections": {"parts": "2"}, "files": {"filesPerTask": "1"}}
+SPLITS = {"none": {}, "connections": {"tasks": "2"}, "files": {"filesPerTask": "1"}}
 COLUMNS = StructType().add("client_id", "string").add("api", "string").add("correlation_id", "integer")
 
 

@@ -1,0 +1,71 @@
+"""What Spark does on clusters and in bad moments, as a table: runs the tests of each, one after the other.
+
+    python benchmarks/spark_judged.py [WORD...]     those whose names contain one of these words
+
+Prints a row in Markdown for each when it has ended, with its status and the time that it took; for those that
+did not pass, pytest's output on stderr. What cannot run on this machine is skipped. The exit status is 1 if
+any failed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SCENES = {
+    "executors without kdissect get its zip": "test_clusters.py::test_a_cluster",
+    "Spark Connect": "test_clusters.py::test_a_spark_connect_server",
+    "the Python of an archive": "test_clusters.py::test_workers_run_the_python_of_an_archive",
+    "spark-submit": "test_walk.py::test_jobs_are_submitted",
+    "two workers see different directories": (
+        "test_standalone.py::test_the_output_is_another_mount_on_one_worker"
+    ),
+    "a worker is killed": "test_standalone.py::test_a_worker_is_killed",
+    "a worker is stopped and continues": (
+        "test_standalone.py::test_a_worker_is_stopped_and_continues_after_the_end"
+    ),
+    "the driver is killed": "test_standalone.py::test_the_driver_is_killed",
+    "a stream is killed and restarted": (
+        "test_stream.py::test_killed_inside_a_micro_batch_and_started_again_each_exchange_is_there_once"
+    ),
+    "a late file": "test_stream.py::test_a_file_that_comes_late_is_read",
+    "a corrupt file": "test_dataframes.py::test_damage_is_counted_or_an_error",
+    "Delta": "test_delta.py::test_tables_in_delta",
+}
+"""The test of each."""
+_STATUS = {0: "passed", 5: "skipped"}  # pytest's exit statuses
+
+
+def main(words: list[str]) -> int:
+    """Run the tests; return the exit status."""
+    print("| | status | seconds |\n|---|---|--:|", flush=True)
+    statuses = []
+    for name, test in SCENES.items():
+        if words and not any(word in name for word in words):
+            continue
+        began = time.monotonic()
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "-m",
+            "deep or not deep",
+            f"tests/spark/{test}",
+        ]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        is_skipped = done.returncode == 0 and " passed" not in done.stdout
+        status = "skipped" if is_skipped else _STATUS.get(done.returncode, "failed")
+        statuses.append(status)
+        print(f"| {name} | {status} | {time.monotonic() - began:.0f} |", flush=True)
+        if status != "passed":
+            print(done.stdout, file=sys.stderr)
+    return int("failed" in statuses)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
