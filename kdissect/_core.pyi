@@ -14,8 +14,12 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.info``: makes the object that the exchanges of a connection share.
 * ``_Callbacks.topic_ids``: where topic IDs are is read with the notation of messages.
 * ``_Callbacks.new``: makes exchanges, frames and headers, which are Python's.
-* ``Conditions.may_match``: globs, and the ID of a connection, are Python's; asked once for each connection,
-  API, version and client ID.
+* ``Conditions.of_client``: globs, and the ID of a connection, are Python's; asked once for each connection,
+  kind, API, version and client ID.
+* ``Conditions.mentions``: where names are in bodies is read with the notation of messages, for each API once.
+* ``Conditions.topic_name``: see ``CommonPlan.topic_name``.
+* ``Conditions.note_name``, ``note_ids``: a message about names without a match needs those of all exchanges.
+  Each name is passed once, and once to the tests of names, which are Python's.
 * ``Conditions.note_times``: a message about a range without exchanges needs all that the core and Python saw.
 * ``CommonPlan.shared``: texts from that object, and of a client's identity, which authentication can change.
 * ``CommonPlan.api``: makes a ``Line`` or ``Row`` from the notation of messages, when an API is first seen.

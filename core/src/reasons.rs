@@ -46,6 +46,7 @@ pub enum Why {
     Session,
     Group,
     Detail,
+    Condition,
 }
 
 thread_local! {
@@ -98,6 +99,7 @@ impl Why {
             Why::Session => "a fetch session that is not known",
             Why::Group => "a member or group that is not plain",
             Why::Detail => "its detail depends on what was counted before",
+            Why::Condition => "a condition that is left to Python",
         }
     }
 }

@@ -66,7 +66,7 @@ def resource_topics(exchange: Exchange) -> list[str]:
     """The topics whose configs or ACLs the messages describe. For an ACL this can be a prefix or ``*``."""
     names: list[str] = []
     for layout, body in _messages(exchange):
-        for path, kind, name in _resource_paths(layout):
+        for path, kind, name in resource_paths(layout):
             structs = at(path, body)
             names += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
     return list(dict.fromkeys(names))
@@ -342,7 +342,7 @@ def role_paths(layout: BodyLayout, role: str) -> list[Path]:
 
 
 @cache
-def _resource_paths(layout: BodyLayout) -> list[tuple[Path, str, str]]:
+def resource_paths(layout: BodyLayout) -> list[tuple[Path, str, str]]:
     """Each struct that describes a resource: its path, and the names of its type and name fields."""
     names = {path: field.name for path, field in paths(layout)}
     return [

@@ -8,12 +8,13 @@ they are not shown.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
+from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import may_have_topic_ids, naming_structs, topic_structs
 from kdissect.kafka import schema
-from kdissect.kafka.bodies import ENVELOPE
+from kdissect.kafka.bodies import ENVELOPE, BodyLayout
 from kdissect.kafka.compiler import core_struct, has_rare_types
 from kdissect.kafka.headers import response_header_version
 from kdissect.kafka.internal.payloads import JOIN_GROUP, PAYLOAD_MESSAGES, SYNC_GROUP, carries_payloads
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     Naming = list[tuple[list[str], str, str]]
     TopicStructs = list[tuple[list[str], str, str | None]]
+    FirstNames = tuple[list[list[str]], tuple[str, int, int] | None]
     CoreBodies = tuple[
         CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]], tuple[bool, bool]
     ]
@@ -108,6 +110,56 @@ def topic_id_plan(api_key: int, version: int) -> TopicIdPlan | None:
         return TopicIdPlan(None, ([], []), b"")
     structs = topic_structs(known.request, version), topic_structs(known.response, version)
     return TopicIdPlan(known.core, structs, known.tags)
+
+
+class MentionsPlan(NamedTuple):
+    """Where both messages of an API in one version mention topics, partitions and groups.
+
+    Attributes:
+        bodies: see ``Undecoded.core``.
+        topics: see ``content.topic_plan``.
+        groups: see ``first_names``; only in requests.
+        structs: with topic IDs, see ``topic_structs``.
+        tags: see ``Undecoded``.
+    """
+
+    bodies: CoreBodies
+    topics: tuple[Any, Any]
+    groups: FirstNames
+    structs: tuple[TopicStructs, TopicStructs]
+    tags: bytes
+
+
+@cache
+def mentions_plan(kinds: frozenset[str], api_key: int, version: int) -> MentionsPlan | None:
+    """Where bodies mention these ``kinds`` of names: ``topic`` (also by its ID), ``topics`` as shown,
+    ``partition``, ``group`` and ``group_id``. None: that is left to Python.
+    """
+    known = undecoded(api_key, version, shows_values=False)
+    if known is None:
+        return None
+    both = BodyLayout(known.request, version), BodyLayout(known.response, version)
+    topics: tuple[Any, Any] = (None, None)
+    groups: FirstNames = ([], None)
+    structs: tuple[TopicStructs, TopicStructs] = ([], [])
+    if not kinds.isdisjoint(("topic", "topics", "partition")):
+        if any(map(content.resource_paths, both)):
+            return None
+        request, response = (content.topic_plan(each, "partition" in kinds) for each in both)
+        topics = request, response
+        structs = topic_structs(known.request, version), topic_structs(known.response, version)
+    if not kinds.isdisjoint(("group", "group_id")):
+        groups = first_names(both[0], api_key, content.GROUP, content.GROUP_KEY)
+    return MentionsPlan(known.core, topics, groups, structs, known.tags)
+
+
+def first_names(layout: BodyLayout, api_key: int, role: str, key_type: int) -> FirstNames:
+    """The paths of names of a role in a request, and on which other field they depend: name, value if it is
+    absent, value wanted.
+    """
+    if api_key == content.FIND_COORDINATOR:
+        return [["key"], ["coordinator_keys"]], ("key_type", content.GROUP_KEY, key_type)
+    return [[name for name, _ in path] for path in content.role_paths(layout, role)], None
 
 
 def _request_label(field: Field) -> tuple[str, bool, int | None]:

@@ -25,25 +25,30 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import translate
+from functools import partial
+from math import ceil, floor, isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
+from kdissect.exchanges.undecoded import mentions_plan
 from kdissect.kafka import apis, codes, vendors
 from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, PENDING, UNACKNOWLEDGED, Exchange
 from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import between, many
+from kdissect.query.where import COMPARISONS, is_true
 from kdissect.sinks.plan import MAX_INT64, Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kdissect.model import ConnectionInfo, Frame
-    from kdissect.query.where import Where
+    from kdissect.query.where import Comparison, Where, WherePart
+    from kdissect.sinks.plan import CoreTest, Identity, PlanContext
 
 
 if TYPE_CHECKING:
@@ -65,10 +70,47 @@ _MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memor
 
 
 _OF_CLIENT = frozenset(
-    {"api", "api_key", "api_version", "connection", "client", "client_id"}
-    | {"client_ip", "client_port", "broker_ip", "broker_port"}
+    {"api", "api_key", "api_version", "kind", "outcome", "connection", "client", "client_id"}
+    | {"client_ip", "client_port", "broker_ip", "broker_port", "hop_ip", "hop_port", "proxy", "community_id"}
+    | {"client_software_name", "client_software_version", "principal", "sasl_mechanism"}
 )
-"""Names in an expression that stand for the same in all exchanges of an API, version and client."""
+"""Names in an expression that stand for the same in all exchanges of a kind, API, version and client, as far
+as the native core knows them.
+"""
+_MAX_OF_CLIENT = 63
+"""Most tests of these: their results are bits of a number."""
+_NUMBERS = {
+    "latency": "latency_us",
+    **{
+        name: name
+        for name in (
+            *("latency_us", "request_bytes", "response_bytes", "request_transfer_us", "response_transfer_us"),
+            *("total_us", "number", "packet", "correlation_id"),
+        )
+    },
+}
+"""Names that stand for numbers that the core knows, by what it calls them (core/src/sinks/conditions.rs)."""
+_MENTIONS = ("topic", "topics", "group", "group_id")
+"""Names that stand for names in the bodies."""
+_ERRORS = frozenset({"error", "errors", "expected_errors"})
+_OF_ANY = frozenset({*COMPARISONS, "=~", "has"} - {"not in"})
+"""Signs of comparisons that are true of a list if they are true of any element."""
+_LEFT: CoreTest = ("left",)
+"""A test that Python makes."""
+_COSTS = {"of_client": 0, "number": 1, "errors": 2, "mentions": 3, "left": 4}
+_NOTHING, _SELECTED, _EXCLUDED = range(3)
+"""What a name in an exchange says of it."""
+_ALL = -MAX_INT64, MAX_INT64
+_INEQUALITIES: Mapping[str, Callable[[float], tuple[int, int]]] = {
+    "<": lambda constant: (-MAX_INT64, ceil(constant) - 1),
+    "<=": lambda constant: (-MAX_INT64, floor(constant)),
+    ">": lambda constant: (floor(constant) + 1, MAX_INT64),
+    ">=": lambda constant: (ceil(constant), MAX_INT64),
+}
+"""Sign -> the whole numbers of which a comparison with a constant is true."""
+
+_FLAWLESS: Any = Exchange(None, 0, ANSWERED, None, None, None, None, None, errors=[])  # type: ignore[arg-type]
+"""Stands for all exchanges without errors."""
 
 _LISTED = frozenset({"topic", "client", "group"})  # kinds of names that ``summary --by`` has rows for
 
@@ -124,20 +166,97 @@ class FilterNotes:
             self.note_time(other.first_ns, other.last_ns)
 
 
-class SimpleTests(NamedTuple):
-    """Criteria for which an exchange without errors need not be decoded, nor be an object.
+class _CoreTests:
+    """The same criteria for the native core, as far as it can make the tests.
 
     Attributes:
-        of_client: tests that need its connection, API, version and client ID only.
-        is_kind: tests its kind; None: any.
-        bounds: its latency in nanoseconds, and the bytes of one of its frames, are greater; None: any.
-        needs_error: whether only exchanges with errors in the response can match.
+        of_header, of_bodies: all must be true.
+        of_client: the tests of an exchange that ``("of_client", place)`` stands for in them.
+        mentioned: which of ``_MENTIONS``, and ``partition``, they are about.
     """
 
-    of_client: Sequence[Test]
-    is_kind: Callable[[str], bool] | None
-    bounds: tuple[int | None, int | None]
-    needs_error: bool
+    __slots__ = ("mentioned", "of_bodies", "of_client", "of_header")
+
+    def __init__(self) -> None:
+        self.of_header: list[CoreTest] = []
+        self.of_bodies: list[CoreTest] = []
+        self.of_client: list[Callable[[Exchange], Any]] = []
+        self.mentioned: set[str] = set()
+
+    @property
+    def decide(self) -> bool:
+        """Whether they decide anything."""
+        return any(test != _LEFT for test in (*self.of_header, *self.of_bodies))
+
+    def client(self, test: Callable[[Exchange], Any]) -> CoreTest:
+        """A test that depends on nothing but ``_OF_CLIENT``."""
+        if len(self.of_client) == _MAX_OF_CLIENT:
+            return _LEFT
+        self.of_client.append(test)
+        return "of_client", len(self.of_client) - 1
+
+    def mention(
+        self, kind: str, classify: Callable[[str, int | None], int], *, otherwise: bool = False
+    ) -> CoreTest:
+        """A test of what bodies mention. ``classify``: from a name, and the number of a partition, to
+        ``_NOTHING``, ``_SELECTED`` or ``_EXCLUDED``; ``otherwise``: whether none of these selects.
+        """
+        self.mentioned.add(kind)
+        return "mentions", kind, classify, otherwise
+
+    def of(self, part: WherePart) -> CoreTest:
+        """The test that is part of an expression. The cheapest come first."""
+        if part.names <= _OF_CLIENT:
+            return self.client(part.get)
+        if part.names <= _ERRORS:
+            return "errors", is_true(part.get(_FLAWLESS))
+        if part.operator:
+            tests = [self.of(each) for each in part.parts]
+            if all(test == _LEFT for test in tests):
+                return _LEFT
+            if part.operator == "not":
+                return "not", *tests
+            return part.operator, sorted(tests, key=lambda test: _COSTS.get(test[0], _COSTS["mentions"]))
+        comparison = part.comparison
+        if comparison is None:
+            return _LEFT
+        if number := _NUMBERS.get(comparison.name):
+            return _number_test(number, comparison)
+        if comparison.name in _MENTIONS and comparison.sign in _OF_ANY and None not in comparison.constants:
+            return self.mention(comparison.name, _classify(comparison))
+        return _LEFT
+
+
+def _classify(comparison: Comparison) -> Callable[[str, int | None], int]:
+    """The test of one name, alone or in a list."""
+    is_selected = comparison.is_true
+    if comparison.name == "group_id":
+        return lambda name, _: _SELECTED if is_selected(name) else _NOTHING
+    return lambda name, _: _SELECTED if is_selected([name]) else _NOTHING
+
+
+def _number_test(number: str, comparison: Comparison) -> CoreTest:
+    """Of numbers, which are whole, in or not in some ranges; constants may have fractions."""
+    _, sign, constants, ranges, _ = comparison
+    if None in constants:
+        is_absent = sign == "=="
+        return "number", number, [] if is_absent else [_ALL], is_absent
+    ranges = [*ranges, *((each, each) for each in constants)]
+    if not all(type(end) in (int, float) and isfinite(end) for each in ranges for end in each):
+        return _LEFT
+    whole = [(ceil(first), floor(last)) for first, last in ranges]
+    if sign in _INEQUALITIES:
+        whole = [_INEQUALITIES[sign](*constants)]
+    elif sign not in ("==", "in", "!=", "not in"):
+        return _LEFT
+    test = _in_ranges(number, whole)
+    return ("not", (*test[:3], True)) if sign in ("!=", "not in") else test
+
+
+def _in_ranges(number: str, ranges: Iterable[tuple[int, int]]) -> CoreTest:
+    low, high = _ALL
+    within = [(max(first, low), min(last, high)) for first, last in ranges]
+    return "number", number, [(first, last) for first, last in within if first <= last], False
 
 
 class Filter:
@@ -150,8 +269,8 @@ class Filter:
     """
 
     __slots__ = (
-        "_body_tests", "_header_tests", "_name_kinds", "_requested", "_simple", "_time_ns", "_window",
-        "is_about_topics", "is_partition", "notes",
+        "_body_tests", "_core_tests", "_header_tests", "_name_kinds", "_needs_content", "_requested",
+        "_time_ns", "_window", "is_about_topics", "is_partition", "notes",
     )  # fmt: skip
 
     def __init__(
@@ -163,10 +282,12 @@ class Filter:
         *,
         is_about_topics: bool = False,
         is_partition: PartitionTest | None = None,
-        simple: SimpleTests | None = None,
+        core_tests: _CoreTests | None = None,
+        needs_content: bool = True,
     ) -> None:
         self._header_tests = tuple(header_tests)
-        self._simple = simple
+        self._core_tests = core_tests
+        self._needs_content = needs_content
         self._body_tests = (self._note_unnamed, *body_tests) if is_about_topics else tuple(body_tests)
         self._window = window
         self._time_ns: Callable[[Exchange], int] = attrgetter("time_ns")
@@ -211,43 +332,57 @@ class Filter:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the native core can decide which exchanges match, or leaves those with errors to Python."""
-        return self._simple is not None
+        """Whether ``matches`` needs no more of bodies than errors."""
+        return self._core_tests is not None and not self._needs_content
 
-    def conditions(self) -> Conditions:
-        """The same criteria for the native core, if this ``is_simple``. They note the names of all clients.
-        To be called after ``begin``, if there is any packet.
+    @property
+    def is_decidable(self) -> bool:
+        """Whether the native core can decide which exchanges match, or at least of some that they do not."""
+        tests = self._core_tests
+        return tests is not None and (self._window is not None or tests.decide)
+
+    def conditions(self, context: PlanContext) -> Conditions:
+        """The same criteria for the native core, if this ``is_decidable``. They note the names of all
+        clients, and of topics and groups if such are requested. To be called after ``begin``, if there is any
+        packet.
         """
-        simple = self._simple
-        assert simple is not None
+        tests = self._core_tests
+        assert tests is not None
 
-        def may_match(info: ConnectionInfo, api_key: int, api_version: int, client_id: str | None) -> bool:
-            api = apis.by_key(api_key)
+        def of_client(
+            info: ConnectionInfo,
+            identity: Identity,
+            is_answered: bool,
+            api_key: int,
+            api_version: int,
+            client_id: str | None,
+        ) -> int:
+            api, kind = apis.by_key(api_key), ANSWERED if is_answered else UNACKNOWLEDGED
             exchange = Exchange(
-                info,
-                0,
-                ANSWERED,
-                None,
-                None,
-                api_key,
-                api_version,
-                None,
-                client_id,
-                api.name if api else None,
-            )
-            self.note_unmatched(exchange)
-            return all(test(exchange) for test in simple.of_client)
+                info, 0, kind, None, None, api_key, api_version, None, client_id, api.name if api else None,
+                0, *identity,
+            )  # fmt: skip
+            self.note_unmatched(exchange)  # it has no bodies, so these are names of clients
+            return sum(is_true(test(exchange)) << place for place, test in enumerate(tests.of_client))
 
-        is_kind, (min_ns, min_bytes) = simple.is_kind, simple.bounds
+        def note_name(noun: str, name: str) -> None:
+            for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
+                if name_kind.noun == noun and len(unmatched) < _MAX_NAMES:
+                    unmatched.add(kept(name))
+
         return Conditions(
-            (True, True) if is_kind is None else (is_kind(ANSWERED), is_kind(UNACKNOWLEDGED)),
+            tests.of_header,
+            tests.of_bodies,
+            of_client,
+            partial(mentions_plan, frozenset(tests.mentioned)),
+            context.names.name,
+            context.limits.decoded_bytes,
+            note_name,
+            [name_kind.noun for name_kind in self._name_kinds if name_kind.noun in _MENTIONS],
+            self._note_ids if self.is_about_topics else None,
             (-MAX_INT64, MAX_INT64) if self._window is None else self._window.bounds_ns,
             self._time_ns is content.record_time_ns,
-            None if min_ns is None else min(min_ns, MAX_INT64),
-            None if min_bytes is None else min(min_bytes, MAX_INT64),
-            may_match,
             None if self._window is None else self._note_times,
-            simple.needs_error,
         )
 
     def _note_times(self, outside_ns: tuple[int, int] | None, is_any_inside: bool) -> None:
@@ -292,16 +427,16 @@ class Filter:
 
     def _note_unnamed(self, exchange: Exchange) -> bool:
         """Note topic IDs without a name; always true."""
-        ids = [
-            each
-            for each in topic_refs(exchange).keys
-            if each not in exchange.topic_ids and each not in self._requested
-        ]
+        self._note_ids([each for each in topic_refs(exchange).keys if each not in exchange.topic_ids])
+        return True
+
+    def _note_ids(self, ids: Sequence[str]) -> None:
+        """Note the topic IDs of an exchange that have no name, unless they were requested."""
+        ids = [each for each in ids if each not in self._requested]
         if ids:
             self.notes.unnamed += 1
             if len(self.notes.unnamed_ids) < _MAX_NAMES:
                 self.notes.unnamed_ids.update(ids)
-        return True
 
 
 class TimeWindow:
@@ -363,37 +498,42 @@ def build(
     Raises:
         UsageError: a criterion is invalid or names something unknown; the message has a suggestion.
     """
-    of_client: list[Test] = []
     header_tests: list[Test] = []
     body_tests: list[Test] = []
+    core_tests = _CoreTests()
+    of_header, of_bodies = core_tests.of_header, core_tests.of_bodies
+    of_client: list[Test] = []
     if is_kind := _values(kind, _kinds):
-        header_tests.append(lambda exchange: is_kind(exchange.kind))
+        of_client.append(lambda exchange: is_kind(exchange.kind))
     if is_api := _values(api, _apis):
         of_client.append(lambda exchange: is_api(exchange.api))
     if ids := tuple(connection):
         of_client.append(_connection(ids))
+    if clients := tuple(client):
+        of_client.append(_client(clients))
+    if of_client:
+        of_header.append(core_tests.client(lambda exchange: all(test(exchange) for test in of_client)))
     min_ns = min(map(parse_duration, slower_than), default=None)
     if min_ns is not None:
         header_tests.append(_slower_than(min_ns))
+        of_header.append(_in_ranges("latency_ns", [(min_ns + 1, MAX_INT64)]))
     min_bytes = min(map(parse_size, bigger_than), default=None)
     if min_bytes is not None:
         header_tests.append(_bigger_than(min_bytes))
-    if clients := tuple(client):
-        of_client.append(_client(clients))
+        more = [(min_bytes + 1, MAX_INT64)]
+        of_header.append(("or", [_in_ranges(number, more) for number in ("request_bytes", "response_bytes")]))
     is_error = _error_names(tuple(error))
     if groups := tuple(group):
         is_group = NameTest(groups)
         body_tests.append(lambda exchange: is_group.any_in(content.groups(exchange)))
+        of_bodies.append(core_tests.mention("group", is_group.verdict, otherwise=is_group.any_in(())))
     topics = tuple(topic)
     partition = tuple(partition)
     partitions = _partitions(partition)
-    body_tests += _topic_tests(topics, partitions)
-    needs_error = is_error is not None and not is_error.any_in(())
-    is_simple = True
+    body_tests += _topic_tests(topics, partitions, core_tests)
     if where is not None:
-        is_simple = not where.needs_bodies and where.names <= _OF_CLIENT
-        tests = of_client if is_simple else body_tests if where.needs_bodies else header_tests
-        tests.append(where.matches)
+        (body_tests if where.needs_bodies else header_tests).append(where.matches)
+        (of_bodies if where.needs_bodies else of_header).append(core_tests.of(where.whole))
     name_kinds = (
         NameKind("topic", topics, named_topics),
         NameKind("client", clients, client_names),
@@ -406,9 +546,10 @@ def build(
     )
     window = _window(tuple(since), tuple(until))
     is_partition = partition_test(topics, partition) if topics or partitions else None
-    is_simple = is_simple and not body_tests and (is_error is None or needs_error)
+    needs_content = bool(body_tests)
     if is_error is not None:
         body_tests.append(_error_test(is_error))
+        of_bodies.append(("errors", is_error.any_in(())))
     return Filter(
         [*of_client, *header_tests],
         body_tests,
@@ -416,7 +557,8 @@ def build(
         name_kinds,
         is_about_topics=is_about_topics,
         is_partition=is_partition,
-        simple=SimpleTests(of_client, is_kind, (min_ns, min_bytes), needs_error) if is_simple else None,
+        core_tests=core_tests,
+        needs_content=needs_content,
     )
 
 
@@ -446,6 +588,12 @@ class NameTest:
     def __call__(self, name: str) -> bool:
         """Whether a name matches."""
         return self.any_in((name,))
+
+    def verdict(self, name: str, _: int | None = None) -> int:
+        """What one of several names says, see ``_NOTHING``."""
+        if self._excluded is not None and self._excluded(name):
+            return _EXCLUDED
+        return _SELECTED if self._included is not None and self._included(name) else _NOTHING
 
     def any_in(self, names: Collection[str]) -> bool:
         """Whether one of several names of the same thing matches, and none is excluded."""
@@ -611,12 +759,20 @@ def _partition(text: str) -> _Partition:
     return _Partition(NameTest([match["topic"]]) if match["topic"] else None, int(match["number"]))
 
 
-def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition]) -> list[Test]:
+def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition], core_tests: _CoreTests) -> list[Test]:
     is_selected_topic = NameTest(topics) if topics else None
     tests: list[Test] = []
     if is_selected_topic is not None:
         tests.append(lambda exchange: is_selected_topic.any_in(named_topics(exchange)))
+        verdict, otherwise = is_selected_topic.verdict, is_selected_topic.any_in(())
+        core_tests.of_bodies.append(core_tests.mention("topic", verdict, otherwise=otherwise))
     if selected:
+
+        def classify(topic: str, number: int | None) -> int:
+            is_selected = number is not None and _is_selected((topic,), number, selected, is_selected_topic)
+            return _SELECTED if is_selected else _NOTHING
+
+        core_tests.of_bodies.append(core_tests.mention("partition", classify))
         tests.append(
             lambda exchange: any(
                 _is_selected((topic,), number, selected, is_selected_topic)

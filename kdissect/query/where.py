@@ -88,6 +88,42 @@ class Reference(NamedTuple):
     to_number: Callable[[str], float] | None = None
 
 
+class Comparison(NamedTuple):
+    """A name and constants.
+
+    Attributes:
+        name: on the left side.
+        sign: ``==``, ``in``, ``=~`` and so on.
+        constants: what it is compared with; of ``in``, all members.
+        ranges: of ``in``: first and last of each.
+        is_true: whether it is true of a value.
+    """
+
+    name: str
+    sign: str
+    constants: Sequence[Any]
+    ranges: Sequence[tuple[Any, Any]]
+    is_true: Callable[[Any], bool]
+
+
+class WherePart(NamedTuple):
+    """An expression or a part of one that is true or false.
+
+    Attributes:
+        get: its value; see ``is_true``.
+        names: all names in it.
+        operator: ``and``, ``or`` or ``not``: of ``parts``.
+        parts: see above.
+        comparison: if it is no more than that.
+    """
+
+    get: Getter
+    names: frozenset[str]
+    operator: str = ""
+    parts: Sequence[WherePart] = ()
+    comparison: Comparison | None = None
+
+
 class Where(NamedTuple):
     """A compiled expression.
 
@@ -95,13 +131,18 @@ class Where(NamedTuple):
         text: as it was written.
         matches: whether a row matches; never raises.
         needs_bodies: whether any name in it needs decoded bodies.
-        names: all names in it.
+        whole: its parts.
     """
 
     text: str
     matches: Callable[[Row], bool]
     needs_bodies: bool
-    names: frozenset[str] = frozenset()
+    whole: WherePart
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names in it."""
+        return self.whole.names
 
 
 def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
@@ -120,7 +161,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
         )
     parser = _Parser(text, resolve)
     value = parser.expression()
-    return Where(text, lambda row: is_true(value(row)), parser.needs_bodies, parser.names)
+    return Where(text, lambda row: is_true(value(row)), parser.needs_bodies, parser.part(value))
 
 
 class _Operand(NamedTuple):
@@ -139,6 +180,23 @@ class _Operand(NamedTuple):
     def is_null(self) -> bool:
         token = self.token
         return token is not None and token.kind == "word" and _CONSTANTS.get(token.text, "") is None
+
+    @property
+    def is_constant(self) -> bool:
+        token = self.token
+        return token is not None and token.kind in ("number", "string", "amount")
+
+
+class _Members(NamedTuple):
+    """Constants and ranges after ``in``.
+
+    Attributes:
+        test: whether a value is one of the constants, or in one of the ranges; the opposite after ``not in``.
+    """
+
+    test: Callable[[Any, Row], bool]
+    constants: Sequence[Any]
+    ranges: Sequence[tuple[Any, Any]]
 
 
 class _Token(NamedTuple):
@@ -187,6 +245,7 @@ _WORDS = {
     "startswith": "startswith",
     "endswith": "endswith",
 }
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "in": "has"}
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _LITERALS = ("amount", "address")  # constants that must be the whole side of a comparison
 _RESERVED = frozenset({"and", "or", "not", "in", *_CONSTANTS})
@@ -210,6 +269,7 @@ class _Parser:
         self._resolve = resolve
         self._depth = 0
         self._references: dict[_Token, Reference] = {}
+        self._parts: dict[Getter, WherePart] = {}
         self._tokens = list(self._split())
         self._next = 0
 
@@ -220,10 +280,23 @@ class _Parser:
             raise self._error(f'expected "and", "or" or end of expression, not {self._named()}{self._hint()}')
         return value
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names read so far."""
-        return frozenset(token.text for token in self._references)
+    def part(self, get: Getter) -> WherePart:
+        """What was parsed last and has this value."""
+        return self._parts[get]
+
+    def _joined(self, operator: str, get: Getter, terms: Sequence[Getter]) -> Getter:
+        """Note the parts of an operator."""
+        parts = [self._parts[term] for term in terms]
+        names = frozenset[str]().union(*(part.names for part in parts))
+        self._parts[get] = WherePart(get, names, operator, parts)
+        return get
+
+    def _noted(self, get: Getter, comparison: Comparison | None = None, *, first: int) -> Getter:
+        """Note a part without operators, which begins with this token."""
+        tokens = self._tokens[first : self._next]
+        names = frozenset(token.text for token in tokens if token in self._references)
+        self._parts.setdefault(get, WherePart(get, names, comparison=comparison))
+        return get
 
     # -- tokens
 
@@ -291,49 +364,72 @@ class _Parser:
         while self._take("or", kind="word"):
             terms.append(self._and())
         self._depth -= 1
-        return terms[0] if len(terms) == 1 else lambda e: any(is_true(term(e)) for term in terms)
+        if len(terms) == 1:
+            return terms[0]
+        return self._joined("or", lambda e: any(is_true(term(e)) for term in terms), terms)
 
     def _and(self) -> Getter:
         terms = [self._not()]
         while self._take("and", kind="word"):
             terms.append(self._not())
-        return terms[0] if len(terms) == 1 else lambda e: all(is_true(term(e)) for term in terms)
+        if len(terms) == 1:
+            return terms[0]
+        return self._joined("and", lambda e: all(is_true(term(e)) for term in terms), terms)
 
     def _not(self) -> Getter:
         negate = False
         while self._take("not", kind="word"):
             negate = not negate
         term = self._compare()
-        return (lambda e: not is_true(term(e))) if negate else term
+        return self._joined("not", lambda e: not is_true(term(e)), (term,)) if negate else term
 
     def _compare(self) -> Getter:
+        first = self._next
         left = self._operand()
         tests: list[Getter] = []
         while True:
             if self._take("=~"):
-                tests.append(_quantified(left, partial(_matches, self._search())))
+                search = partial(_matches, self._search())
+                tests.append(self._noted(*self._tested(left, "=~", search), first=first))
                 break
             name = self._comparison_sign()
             if name is None:
                 break
             if name in ("in", "not in") and (close := self._members_follow()):
-                tests.append(_quantified(left, self._members(left, close, is_in=name == "in")))
+                members = self._members(left, close, is_in=name == "in")
+                tests.append(self._noted(*self._tested(left, name, *members), first=first))
                 break
             right = self._operand()
             if right.is_all:
                 raise self._error("all() must be on the left side of a comparison")
-            tests.append(self._test(left, name, right))
+            tests.append(self._noted(*self._test(left, name, right), first=first))
             left = right
         if not tests:
             if left.is_all or (left.token is not None and left.token.kind in _LITERALS):
                 raise self._error(f"expected a comparison, not {self._named()}")
-            return left.get
-        return tests[0] if len(tests) == 1 else lambda e: all(test(e) for test in tests)
+            return self._noted(left.get, first=first)
+        if len(tests) == 1:
+            return tests[0]
+        return self._joined("and", lambda e: all(test(e) for test in tests), tests)
 
-    def _test(self, left: _Operand, name: str, right: _Operand) -> Getter:
+    def _tested(
+        self,
+        left: _Operand,
+        sign: str,
+        test: Callable[[Any, Row], bool],
+        constants: Sequence[Any] = (),
+        ranges: Sequence[tuple[Any, Any]] = (),
+    ) -> tuple[Getter, Comparison | None]:
+        """A test of the value on the left, which depends on constants only."""
+        comparison = None
+        if left.token in self._references and not left.is_all:
+            comparison = Comparison(left.token.text, sign, constants, ranges, lambda value: test(value, None))
+        return _quantified(left, test), comparison
+
+    def _test(self, left: _Operand, name: str, right: _Operand) -> tuple[Getter, Comparison | None]:
         if name in ("==", "!=") and (left.is_null or right.is_null):
             test = is_present if name == "!=" else is_absent
-            return _quantified(right if left.is_null else left, lambda value, _: test(value))
+            return self._tested(right if left.is_null else left, name, lambda value, _: test(value), (None,))
         self._check(left, name, right)
         self._check(right, name, left)
         for side, other in ((left, right), (right, left)):
@@ -341,13 +437,19 @@ class _Parser:
             if token is not None and token.kind == "address":
                 if name not in ("==", "!="):
                     raise self._error_at(token, "use == or != with an address, or list it after in")
-                return _quantified(other, partial(_is_address, [self._network(token)], name == "=="))
+                return self._tested(other, "in", partial(_is_address, [self._network(token)], name == "=="))
         values = [self._converted(side, other) for side, other in ((left, right), (right, left))]
         compare, other_value = COMPARISONS[name], values[1]
-        if left.is_all:
-            return _quantified(left, lambda value, e: compare(value, other_value(e)))
+        if right.is_constant:
+            constant = other_value(None)
+            return self._tested(left, name, lambda value, _: compare(value, constant), (constant,))
         value = values[0]
-        return lambda e: compare(value(e), other_value(e))
+        if left.is_constant and name in _MIRRORED:
+            first = value(None)
+            return self._tested(right, _MIRRORED[name], lambda value, _: compare(first, value), (first,))
+        if left.is_all:
+            return _quantified(left, lambda value, e: compare(value, other_value(e))), None
+        return (lambda e: compare(value(e), other_value(e))), None
 
     def _converted(self, side: _Operand, other: _Operand) -> Getter:
         """How to read one side: an amount in the unit of the other side."""
@@ -387,8 +489,8 @@ class _Parser:
                 return None
         return None
 
-    def _members(self, left: _Operand, close: str, *, is_in: bool) -> Callable[[Any, Row], bool]:
-        """The test whether a value is one of the constants, or in one of the ranges."""
+    def _members(self, left: _Operand, close: str, *, is_in: bool) -> _Members:
+        """What follows ``in``: constants, ranges and networks."""
         self._next += 1
         values: list[Any] = []
         ranges: list[tuple[Any, Any]] = []
@@ -421,7 +523,7 @@ class _Parser:
                 or _is_in_networks(value, networks)
             )
 
-        return is_member
+        return _Members(is_member, [*values, *networks], ranges)
 
     def _member(self, left: _Operand) -> Any:
         """A constant after ``in``."""

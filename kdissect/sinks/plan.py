@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.latency import Splitters
     from kdissect.exchanges.memory import MemoryPlan
+    from kdissect.exchanges.undecoded import MentionsPlan
     from kdissect.exchanges.written import Fill, WrittenTexts
     from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.limits import Limits
@@ -259,30 +260,54 @@ OutputPlan: TypeAlias = LinePlan | RowPlan | TallyPlan | RecordPlan
 """What the core makes."""
 
 
+CoreTest: TypeAlias = tuple[Any, ...]
+"""What is tested in an exchange (core/src/sinks/conditions.rs), after its name:
+
+    and, or     some tests
+    not         a test
+    of_client   which bit of ``Conditions.of_client``
+    number      which number; ranges that it is in, each the first and last number; the result if it is absent
+    mentions    what bodies mention; from a name, and for partitions a number, to 0, 1 if that selects, 2 if
+                it excludes; the result if all are 0
+    errors      the result if there are no errors in the response; with errors, it is left
+    left        it is left to Python
+"""
+
+
 class Conditions(NamedTuple):
-    """Which exchanges are selected, if no more than this decides it.
+    """Which exchanges are selected, as far as the core can decide it. What is left is fed to the sink, unless
+    other tests decide.
 
     Attributes:
-        kinds: whether answered exchanges match, and unacknowledged ones. All others are left.
+        of_header, of_bodies: tests that all must be true; those of bodies are made if all others are.
+        of_client: from what the exchanges of a connection share, software name and version, principal and
+            SASL mechanism of its client, whether they are answered (unacknowledged if not), API key, API
+            version and client ID to the results of tests, as bits. Called at least once for each client of a
+            connection.
+        mentions: from API key and version to where bodies mention what tests ask for; None: it is left.
+        topic_name, budget: see ``CommonPlan``.
+        note_name: takes names that exchanges mention, while none is selected: what it is, ``topic`` or
+            ``group``, and the name.
+        noted: for which of these it is called.
+        note_ids: takes the topic IDs in an exchange that have no name, if the tests of its header are true.
+            None: it is not needed.
         times_ns: from when until before when the request ended, or when records were seen if ``of_records``.
-        slower_than_ns: of the latency; None: any matches, and exchanges without one.
-        bigger_than_bytes: of one of the frames, with its size; None: any.
-        may_match: from what the exchanges of a connection share, API key, API version and client ID to
-            whether such exchanges match all other criteria. Called at least once for each client of a
-            connection, whether or not its exchanges match the numbers above.
         note_times: takes when the first and last request ended that are outside ``times_ns``, if any is, and
             whether any is inside. Called at the end. None: there is no range of times.
-        needs_error: whether only exchanges with errors in the response match. Those are left.
     """
 
-    kinds: tuple[bool, bool]
+    of_header: Sequence[CoreTest]
+    of_bodies: Sequence[CoreTest]
+    of_client: Callable[[ConnectionInfo, Identity, bool, int, int, str | None], int]
+    mentions: Callable[[int, int], MentionsPlan | None]
+    topic_name: Callable[[str, int], str | None]
+    budget: int
+    note_name: Callable[[str, str], None]
+    noted: Sequence[str]
+    note_ids: Callable[[Sequence[str]], None] | None
     times_ns: tuple[int, int]
     of_records: bool
-    slower_than_ns: int | None
-    bigger_than_bytes: int | None
-    may_match: Callable[[ConnectionInfo, int, int, str | None], bool]
     note_times: Callable[[tuple[int, int] | None, bool], None] | None
-    needs_error: bool
 
 
 class CorePlan(NamedTuple):
@@ -308,17 +333,19 @@ class Plan(NamedTuple):
     Attributes:
         output: from the context to what the core must know to finish exchanges. None: it finishes none.
         describe: describes exchanges that are fed. None: all of them are decoded.
-        conditions: returns which exchanges are selected, once the first packet is known. None: all are.
+        conditions: from the context to which exchanges are selected, once the first packet is known. None:
+            all are.
         fill: adds to text what is known only after it was written. None: nothing is.
     """
 
     output: Callable[[PlanContext], OutputPlan] | None = None
     describe: Describe | None = None
-    conditions: Callable[[], Conditions] | None = None
+    conditions: Callable[[PlanContext], Conditions] | None = None
     fill: Fill | None = None
 
     def of_core(self, context: PlanContext) -> CorePlan | None:
         """What the core gets; None: it finishes no exchanges."""
         if self.output is None:
             return None
-        return CorePlan(self.output(context), None if self.conditions is None else self.conditions())
+        conditions = None if self.conditions is None else self.conditions(context)
+        return CorePlan(self.output(context), conditions)

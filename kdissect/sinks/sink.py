@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kdissect.model import Exchange
     from kdissect.options import Options
-    from kdissect.sinks.plan import Conditions, Plan
+    from kdissect.sinks.plan import Conditions, Plan, PlanContext
 
 
 class Criteria(Protocol):
@@ -28,9 +28,13 @@ class Criteria(Protocol):
 
     @property
     def is_simple(self) -> bool:
-        """Whether the core can decide it."""
+        """Whether that depends on no more in the bodies than errors."""
 
-    def conditions(self) -> Conditions:
+    @property
+    def is_decidable(self) -> bool:
+        """Whether the core can decide it for any."""
+
+    def conditions(self, context: PlanContext) -> Conditions:
         """The same for the core, once the first packet is known."""
 
 
@@ -43,14 +47,16 @@ class Demand(NamedTuple):
         has_latency_parts: whether they have the parts of their latency.
         one_by_one: whether each is needed before the next one: to check it, to flush its row, or to sort it
             by request.
-        conditions: returns which are selected, once the first packet is known, if the core can decide that.
-            None: all are, or it cannot.
+        is_known: whether it is known which exchanges are selected before their bodies are decoded.
+        conditions: from the context of a plan to which are selected, once the first packet is known, if the
+            core can decide that for any. None: all are, or it cannot.
     """
 
     selects_all: bool = True
     has_latency_parts: bool = True
     one_by_one: bool = False
-    conditions: Callable[[], Conditions] | None = None
+    is_known: bool = True
+    conditions: Callable[[PlanContext], Conditions] | None = None
 
     @classmethod
     def of(
@@ -67,20 +73,19 @@ class Demand(NamedTuple):
         is_decided_here = bool(options.exchanges or options.end_to_end)
         is_empty = not options.is_filtered if criteria is None else criteria.is_empty
         selects_all = is_empty and not is_decided_here
-        conditions = None
-        if criteria is not None and not (selects_all or is_decided_here) and criteria.is_simple:
-            conditions = criteria.conditions
-        return cls(selects_all, has_latency_parts, one_by_one, conditions)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known which exchanges are selected before their bodies are decoded."""
-        return self.selects_all or self.conditions is not None
+        decided = None if selects_all or is_decided_here else criteria
+        return cls(
+            selects_all,
+            has_latency_parts,
+            one_by_one,
+            selects_all or (decided is not None and decided.is_simple),
+            decided.conditions if decided is not None and decided.is_decidable else None,
+        )
 
     @property
     def allows_core(self) -> bool:
         """Whether the core may finish exchanges, as far as the sink can use what it makes."""
-        return self.is_known and not self.one_by_one and core.is_used
+        return (self.selects_all or self.conditions is not None) and not self.one_by_one and core.is_used
 
 
 ALL = Demand()

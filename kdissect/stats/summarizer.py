@@ -252,7 +252,8 @@ class Summarizer(Summed):
             options.limits, filtered=not criteria.is_empty or bool(options.exchanges)
         )
         feed = partial(self.feed, is_partition=criteria.is_partition)
-        return Tallies(self, observer, Demand.of(options, criteria), feed)
+        counts_some = criteria.is_partition is not None  # of the partitions of an exchange
+        return Tallies(self, observer, Demand.of(options, criteria, one_by_one=counts_some), feed)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import core
 from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.content import (
-    FIND_COORDINATOR,
     GROUP,
     GROUP_KEY,
     TRANSACTION,
     TRANSACTION_KEY,
     record_paths,
-    role_paths,
     topic_plan,
 )
 from kdissect.exchanges.expected import expected_of
@@ -25,7 +23,7 @@ from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
-from kdissect.exchanges.undecoded import undecoded
+from kdissect.exchanges.undecoded import first_names, undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
@@ -453,22 +451,13 @@ def native_row(api_key: int, version: int) -> core.native.Row | None:
         known.core,
         (topic_plan(request, False), topic_plan(response, False)),
         (
-            _first(request, api_key, GROUP, GROUP_KEY),
-            _first(request, api_key, TRANSACTION, TRANSACTION_KEY),
+            first_names(request, api_key, GROUP, GROUP_KEY),
+            first_names(request, api_key, TRANSACTION, TRANSACTION_KEY),
         ),
         ([_names(path) for path in record_paths(request)], [_names(path) for path in record_paths(response)]),
         api_key in FETCHES,
         (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
     )
-
-
-def _first(layout: BodyLayout, api_key: int, role: str, key_type: int) -> tuple[list[list[str]], Any]:
-    """The paths of names of a role in a request, and on which other field they depend: name, value if it is
-    absent, value wanted.
-    """
-    if api_key == FIND_COORDINATOR:
-        return [["key"], ["coordinator_keys"]], ("key_type", GROUP_KEY, key_type)
-    return [_names(path) for path in role_paths(layout, role)], None
 
 
 def _names(path: Sequence[tuple[str, bool]]) -> list[str]:

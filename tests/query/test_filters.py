@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT
 from kdissect.model import ORPHAN, Body
 from kdissect.query import filters
-from kdissect.query.where import Where
+from kdissect.query.where import compile_where
 from kdissect.sinks.plan import MAX_INT64
+from kdissect.tables.columns import resolve
 from tests.exchange_factory import START_NS, connection, exchange
 
 SECOND_NS = 1_000_000_000
@@ -297,9 +300,12 @@ def test_topic_by_id_or_by_the_name_it_has() -> None:
     assert filters.build(topic=["orders"]).matches(sample)
 
 
+def built(where: str = "", **criteria: Any) -> filters.Filter:
+    return filters.build(**criteria, where=compile_where(where, resolve) if where else None)
+
+
 def test_where_is_one_more_criterion() -> None:
-    answered = Where("...", lambda sample: sample.response is not None, needs_bodies=True)
-    chosen = filters.build(api=["Fetch", "Heartbeat"], where=answered)
+    chosen = built("response != null", api=["Fetch", "Heartbeat"])
     assert [chosen.matches(item) for item in (FETCH, HEARTBEAT, PRODUCE)] == [True, False, False]
 
 
@@ -322,30 +328,98 @@ def test_where_is_one_more_criterion() -> None:
         ({"partition": ["1"]}, True),
         ({"group": ["a"]}, True),
         ({"error": ["*"]}, True),
-        ({"where": Where("", bool, needs_bodies=True)}, True),
-        ({"where": Where("", bool, needs_bodies=False)}, False),
+        ({"where": "response"}, True),
+        ({"where": "latency > 1ms"}, False),
     ],
     ids=str,
 )
 def test_needs_bodies(criteria: dict[str, Any], needs_bodies: bool) -> None:
-    assert filters.build(**criteria).needs_bodies is needs_bodies
+    assert built(**criteria).needs_bodies is needs_bodies
 
 
 @pytest.mark.parametrize(
-    ("criteria", "are_known"),
+    ("criteria", "is_simple", "is_decidable"),
     [
-        ({"api": ["Fetch"], "client": ["a"], "connection": ["1"], "kind": ["answered"]}, True),
-        ({"since": ["10:00"], "slower_than": ["1ms"], "bigger_than": ["1KB"]}, True),
-        ({"where": Where("", bool, needs_bodies=False, names=frozenset({"api_version", "client"}))}, True),
-        ({"where": Where("", bool, needs_bodies=False, names=frozenset({"api", "latency"}))}, False),
-        ({"where": Where("", bool, needs_bodies=True, names=frozenset({"api"}))}, False),
-        ({"api": ["Fetch"], "topic": ["a"]}, False),
-        ({"api": ["Fetch"], "error": ["*"]}, True),
-        ({"error": ["!UNKNOWN*"]}, False),
+        ({"api": ["Fetch"], "client": ["a"], "connection": ["1"], "kind": ["answered"]}, True, True),
+        ({"since": ["10:00"], "slower_than": ["1ms"], "bigger_than": ["1KB"]}, True, True),
+        ({"api": ["Fetch"], "topic": ["a"]}, False, True),
+        ({"error": ["!UNKNOWN*"]}, True, True),
+        ({"where": "api_version > 3 or latency > 1s"}, True, True),
+        ({"where": "request_bytes > response_bytes"}, True, False),
+        ({"where": "not request.topics"}, False, False),
+        ({"where": "request.topics and api == 'Fetch'"}, False, True),
+    ],
+    ids=str,
+)
+def test_what_the_core_can_decide(criteria: dict[str, Any], is_simple: bool, is_decidable: bool) -> None:
+    chosen = built(**criteria)
+    assert (chosen.is_simple, chosen.is_decidable) == (is_simple, is_decidable)
+
+
+CONTEXT: Any = SimpleNamespace(names=SimpleNamespace(name=None), limits=DEFAULT)
+
+
+def core_test(text: str) -> Any:
+    """What the core gets of an expression, without the functions in it."""
+
+    def shown(test: Any) -> Any:
+        if type(test) in (tuple, list):
+            return type(test)(map(shown, test))
+        return None if callable(test) else test
+
+    conditions = built(text).conditions(CONTEXT)
+    (test,) = (*conditions.of_header, *conditions.of_bodies)
+    return shown(test)
+
+
+def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tuple[Any, ...]:
+    return "number", name, list(ranges), if_absent
+
+
+@pytest.mark.parametrize(
+    ("text", "test"),
+    [
+        ("latency > 1.5ms", number("latency_us", (1501, MAX_INT64))),
+        ("1.5 <= response_bytes", number("response_bytes", (2, MAX_INT64))),
+        ("packet < 7.5", number("packet", (-MAX_INT64, 7))),
+        ("packet == 7.5", number("packet")),
+        ("number in (1, 3..5)", number("number", (3, 5), (1, 1))),
+        ("number != 3", ("not", number("number", (3, 3), if_absent=True))),
+        ("total_us == null", number("total_us", if_absent=True)),
+        ("total_us != null", number("total_us", (-MAX_INT64, MAX_INT64))),
+        ("packet > 1e300", number("packet")),
+        ("request_bytes > response_bytes", ("left",)),
+        ("latency_us + 1 > 2", ("left",)),
+        ("all(packet) > 2", ("left",)),
+        ("1 < packet < 3", ("and", [number("packet", (2, MAX_INT64)), number("packet", (-MAX_INT64, 2))])),
+        ("api == 'Fetch' or client_port > 5", ("of_client", 0)),
+        ("not errors", ("errors", True)),
+        ("any(errors) =~ 'X'", ("errors", False)),
+        ("'a' in topics", ("mentions", "topics", None, False)),
+        (
+            "topic =~ 'a' and packet == 2",
+            ("and", [number("packet", (2, 2)), ("mentions", "topic", None, False)]),
+        ),
+        ("'a' not in topics", ("left",)),
+        ("group_id == null", ("left",)),
+        ("len(topics) > 2 or packet == 2", ("or", [number("packet", (2, 2)), ("left",)])),
     ],
 )
-def test_what_the_core_can_decide(criteria: dict[str, Any], are_known: bool) -> None:
-    assert filters.build(**criteria).is_simple == are_known
+def test_the_core_gets_the_parts_of_an_expression(text: str, test: Any) -> None:
+    assert core_test(text) == test
+
+
+def test_names_are_compared_as_in_lists() -> None:
+    for text, name, is_selected in [
+        ("'orders' in topics", "orders", True),
+        ("'ord' in topics", "orders", False),
+        ("'ord' in group_id", "orders", True),
+        ("topics contains 'ord'", "orders", True),
+        ("group in ('a', 'b')", "b", True),
+        ("group_id != 'a'", "a", False),
+    ]:
+        (test,) = built(text).conditions(CONTEXT).of_bodies
+        assert test[2](name, None) == is_selected, text
 
 
 def test_conditions_are_the_criteria() -> None:
@@ -355,21 +429,34 @@ def test_conditions_are_the_criteria() -> None:
         kind=["unacknowledged"],
         slower_than=["2ms", "1ms"],
         bigger_than=["99999999TB"],
+        topic=["a*,!ab"],
         since=["00:00:10"],
     )
     day_ns = 86_400 * SECOND_NS
-    assert chosen.conditions().times_ns == (-MAX_INT64, MAX_INT64)
+    assert chosen.conditions(CONTEXT).times_ns == (-MAX_INT64, MAX_INT64)
     chosen.begin(3 * day_ns + 5)
-    conditions = chosen.conditions()
+    conditions = chosen.conditions(CONTEXT)
     assert conditions.times_ns == (3 * day_ns + 10 * SECOND_NS, MAX_INT64)
-    assert (conditions.kinds, conditions.slower_than_ns) == ((False, True), 1_000_000)
-    assert conditions.bigger_than_bytes == MAX_INT64
+    assert conditions.of_header == [
+        ("of_client", 0),
+        number("latency_ns", (1_000_001, MAX_INT64)),
+        ("or", [number("request_bytes"), number("response_bytes")]),
+    ]
     clients = [(1, "app-1"), (0, "app-1"), (1, "billing"), (9999, "app-2"), (1, None)]
-    matching = [conditions.may_match(connection(), key, 3, client) for key, client in clients]
-    assert matching == [True, False, False, True, False]
-    assert {"app-1", "billing", "app-2"} < chosen.notes.unmatched[0]
-    assert not conditions.needs_error
-    assert filters.build(error=["*"]).conditions().needs_error
+    matching = [
+        conditions.of_client(connection(), (None,) * 4, False, key, 3, client) for key, client in clients
+    ]
+    assert matching == [1, 0, 0, 1, 0]
+    assert not conditions.of_client(connection(), (None,) * 4, True, 1, 3, "app-1")
+    topics, names = chosen.notes.unmatched
+    assert {"app-1", "billing", "app-2"} < names
+    ((_, kind, classify, otherwise),) = conditions.of_bodies
+    assert (kind, otherwise) == ("topic", False)
+    assert [classify(name, None) for name in ("aa", "ab", "b")] == [1, 2, 0]
+    conditions.note_name("topic", "abc")
+    assert topics == {"abc"}
+    conditions.note_ids(["id"])
+    assert (chosen.notes.unnamed, chosen.notes.unnamed_ids) == (1, {"id"})
 
 
 def test_matches_header_needs_no_body() -> None:

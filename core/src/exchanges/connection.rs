@@ -124,6 +124,25 @@ impl Frame {
         let us = self.end_ns.checked_sub(self.start_ns)?.div_euclid(1000);
         (us >= 0).then_some(us)
     }
+
+    /// The body of a response. `tags`: the bytes after the correlation ID.
+    pub fn response_body(&self, tags: &[u8]) -> Result<&[u8], Odd> {
+        let rest = self.data.get(CORRELATION_ID_BYTES..).ok_or(Odd)?;
+        rest.strip_prefix(tags).ok_or(Odd)
+    }
+
+    /// From the end of a request to the start of this response. Odd: no number holds it.
+    pub fn latency_ns(&self, request: &Frame) -> Result<i64, Odd> {
+        self.start_ns.checked_sub(request.end_ns).ok_or(Odd)
+    }
+
+    /// `Exchange.total_us` of this response and its request.
+    pub fn total_us(&self, request: &Frame) -> Option<i64> {
+        let latency_us = self.latency_ns(request).ok()?.div_euclid(1000);
+        let total_us = request.transfer_us()?.checked_add(latency_us)?;
+        let total_us = total_us.checked_add(self.transfer_us()?);
+        total_us.filter(|_| latency_us >= 0)
+    }
 }
 
 /// A request header: kdissect/kafka/headers.py. Positions are those in the frame.

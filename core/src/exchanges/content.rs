@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::exchanges::connection::API_VERSIONS;
+use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
 use crate::kafka::tree::{elements, name_of, record_count, Bodies, Decoded, Name, TopicNames, Value};
@@ -13,14 +14,20 @@ const FETCH: i16 = 1;
 /// An API key, and the first and last version of it that a broker supports.
 pub type ApiRange = (i64, i64, i64);
 
-/// The fields of a struct that name topics, and the structs in it that have such fields.
+/// The fields of a struct that name topics and partitions, and the structs in it that have such fields.
 pub struct Topics {
     pub name: Option<Name>,
     pub id: Option<Name>,
     /// Arrays of names or IDs.
     pub arrays: Vec<Name>,
+    /// A partition, and arrays of them; of the topic of this struct, or of one around it.
+    pub partition: Option<Name>,
+    pub partitions: Vec<Name>,
     pub inner: Vec<(Name, Topics)>,
 }
+
+/// Takes a topic; and one of its partitions, or None for the topic itself.
+type TakeTopic<'t, 'a> = &'t mut dyn FnMut(&Cow<'a, str>, Option<i64>) -> Result<(), Odd>;
 
 /// Paths to a name: the first that is not empty counts.
 pub struct First {
@@ -75,14 +82,19 @@ impl Row {
         decoded: &'a Decoded<'_>,
         names: &dyn TopicNames,
     ) -> Result<Vec<Cow<'a, str>>, Odd> {
-        let mut found = Vec::new();
+        let mut found: Vec<Cow<'a, str>> = Vec::new();
         let both = [
             (&self.request_topics, &decoded.request),
             (&self.response_topics, &decoded.response),
         ];
         for (topics, body) in both {
             if let Some(topics) = topics {
-                topics.find(body, names, &mut found)?;
+                topics.find(body, names, None, &mut |topic, partition| {
+                    if partition.is_none() && !found.contains(topic) {
+                        found.push(topic.clone());
+                    }
+                    Ok(())
+                })?;
             }
         }
         Ok(found)
@@ -170,65 +182,185 @@ impl Row {
 }
 
 impl Topics {
+    /// Every topic in wire order, each followed by its partitions. `outer`: of a struct around this one.
     fn find<'a>(
         &self,
         object: &'a Value<'_>,
         names: &dyn TopicNames,
-        found: &mut Vec<Cow<'a, str>>,
+        outer: Option<&Cow<'a, str>>,
+        take: TakeTopic<'_, 'a>,
     ) -> Result<(), Odd> {
-        let named = match self.name.and_then(|name| object.get(name)) {
+        let named: Option<Cow<'a, str>> = match self.name.and_then(|name| object.get(name)) {
             Some(Value::Text(text)) if !text.is_empty() => Some((*text).into()),
             _ => match self.id.and_then(|id| object.get(id)) {
                 Some(Value::Uuid(id)) => Some(name_of(id, names)?.into()),
                 _ => None,
             },
         };
-        add(named, found);
+        if let Some(topic) = &named {
+            take(topic, None)?;
+        }
         for name in &self.arrays {
             for value in elements(object.get(*name)) {
                 match value {
                     Value::Text("") => (),
-                    Value::Text(text) => add(Some((*text).into()), found),
-                    Value::Uuid(id) => add(Some(name_of(id, names)?.into()), found),
+                    Value::Text(text) => take(&(*text).into(), None)?,
+                    Value::Uuid(id) => take(&name_of(id, names)?.into(), None)?,
+                    _ => return Err(Odd),
+                }
+            }
+        }
+        let topic = named.as_ref().or(outer);
+        if let Some(topic) = topic {
+            let single = self.partition.and_then(|name| object.get(name)).into_iter();
+            let arrays = self
+                .partitions
+                .iter()
+                .flat_map(|name| elements(object.get(*name)));
+            for number in single.chain(arrays) {
+                match number {
+                    Value::Int(number) => take(topic, Some(*number))?,
                     _ => return Err(Odd),
                 }
             }
         }
         for (name, inner) in &self.inner {
             for value in elements(object.get(*name)) {
-                inner.find(value, names, found)?;
+                inner.find(value, names, topic, take)?;
             }
         }
         Ok(())
     }
 }
 
-fn add<'a>(topic: Option<Cow<'a, str>>, found: &mut Vec<Cow<'a, str>>) {
-    if let Some(topic) = topic.filter(|topic| !found.contains(topic)) {
-        found.push(topic);
+/// Where both messages of an API in one version mention topics, partitions and groups: `MentionsPlan` of
+/// kdissect/exchanges/undecoded.py.
+pub struct Mentions {
+    pub ids: TopicIds,
+    pub request_topics: Option<Topics>,
+    pub response_topics: Option<Topics>,
+    pub groups: First,
+}
+
+/// Topic IDs in an exchange, with what stands for each.
+#[derive(Default)]
+struct Shown(Vec<(String, String)>);
+
+impl TopicNames for Shown {
+    fn name(&self, id: &str) -> Option<String> {
+        let (_, name) = self.0.iter().find(|(known, _)| known == id)?;
+        Some(name.clone())
+    }
+
+    fn learn(&self, _: &str, _: &str) -> Result<(), Odd> {
+        Ok(()) // sinks do
+    }
+}
+
+/// What an exchange mentions.
+#[derive(Default)]
+pub struct Mentioned {
+    /// As shown, each once.
+    pub topics: Vec<String>,
+    /// Topics with the number of a partition.
+    pub partitions: Vec<(String, i64)>,
+    /// IDs that have a name, and those that have none.
+    pub named: Vec<String>,
+    pub unnamed: Vec<String>,
+    pub groups: Vec<String>,
+}
+
+impl Mentions {
+    /// Whether there is nothing to look for.
+    pub fn is_nowhere(&self) -> bool {
+        let has_topics = self.request_topics.is_some() || self.response_topics.is_some();
+        !has_topics
+            && self.groups.paths.is_empty()
+            && self.ids.request.is_empty()
+            && self.ids.response.is_empty()
+    }
+
+    /// Odd: Python finds it. `response`: None if there is none. `topic_name`: see `CommonPlan`. `budget`: memory for
+    /// bodies.
+    pub fn find(
+        &self,
+        request: &[u8],
+        response: Option<&[u8]>,
+        topic_name: &dyn Fn(&str) -> Option<String>,
+        budget: i64,
+    ) -> Result<Mentioned, Odd> {
+        let mut found = Mentioned::default();
+        if self.is_nowhere() {
+            return Ok(found);
+        }
+        let is_in_response = self.response_topics.is_some() || !self.ids.response.is_empty();
+        let decoded = self
+            .ids
+            .bodies
+            .decoded(request, response.filter(|_| is_in_response), budget)?;
+        let refs = self.ids.refs_in(&decoded)?;
+        let mut shown = Shown::default();
+        for id in refs.ids {
+            let is_learned = || refs.learned.iter().any(|(learned, _)| *learned == id);
+            let name = topic_name(&id);
+            match &name {
+                Some(name) if *name == id => found.unnamed.push(id.clone()),
+                None if !is_learned() => return Err(Why::Nameless.odd()),
+                _ => found.named.push(id.clone()),
+            }
+            shown.0.extend(name.map(|name| (id, name)));
+        }
+        let both = [
+            (&self.request_topics, &decoded.request),
+            (&self.response_topics, &decoded.response),
+        ];
+        for (topics, body) in both {
+            if let Some(topics) = topics {
+                topics.find(body, &shown, None, &mut |topic, partition| {
+                    match partition {
+                        Some(number) => found.partitions.push((topic.to_string(), number)),
+                        None if found.topics.iter().any(|known| known == topic) => (),
+                        None => found.topics.push(topic.to_string()),
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        self.groups.each(&decoded.request, &mut |group| {
+            found.groups.push(group.to_owned());
+        })?;
+        Ok(found)
     }
 }
 
 impl First {
     pub fn find<'a>(&self, body: &Value<'a>) -> Result<Option<&'a str>, Odd> {
+        let mut found = None;
+        self.each(body, &mut |text| {
+            found.get_or_insert(text);
+        })?;
+        Ok(found)
+    }
+
+    /// All that are not empty.
+    fn each<'a>(&self, body: &Value<'a>, take: &mut dyn FnMut(&'a str)) -> Result<(), Odd> {
         if let Some((name, absent, expected)) = self.test {
             match body.get(name) {
                 None if absent == expected => (),
                 Some(Value::Int(number)) if *number == expected => (),
-                _ => return Ok(None),
+                _ => return Ok(()),
             }
         }
-        let mut found = None;
         for path in &self.paths {
             each(body, path, &mut |value| {
                 match value {
-                    Value::Text(text) if found.is_none() && !text.is_empty() => found = Some(*text),
+                    Value::Text(text) if !text.is_empty() => take(text),
                     _ => (),
                 }
                 Ok(())
             })?;
         }
-        Ok(found)
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies -> the topic IDs in them, and the names that they reveal, as kdissect/exchanges/topic_names.py finds them.
 
-use crate::kafka::tree::{Bodies, Name, Value, NO_ID};
+use crate::kafka::tree::{Bodies, Decoded, Name, Value, NO_ID};
 use crate::Odd;
 
 /// A struct that names topics: the path to it, and its fields with an ID, or several, and with a name.
@@ -27,7 +27,11 @@ pub struct TopicRefs {
 impl TopicIds {
     /// `budget`: memory for both bodies.
     pub fn refs(&self, request: &[u8], response: Option<&[u8]>, budget: i64) -> Result<TopicRefs, Odd> {
-        let decoded = self.bodies.decoded(request, response, budget)?;
+        self.refs_in(&self.bodies.decoded(request, response, budget)?)
+    }
+
+    /// The same of decoded bodies.
+    pub fn refs_in(&self, decoded: &Decoded<'_>) -> Result<TopicRefs, Odd> {
         let mut refs = TopicRefs::default();
         for (structs, body) in [
             (&self.request, &decoded.request),

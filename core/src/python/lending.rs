@@ -31,6 +31,7 @@ use crate::python::state::{
 };
 use crate::reasons::Reasons;
 use crate::runs::merge::{self, KEY};
+use crate::sinks::conditions::{Candidate, Decision};
 use crate::sinks::facts::{Answered, Constants, Handle, Known, Unacknowledged};
 use crate::sinks::page::Page;
 use crate::sinks::sink::Progress;
@@ -51,7 +52,6 @@ const INTRODUCTION_BYTES: usize = 1024;
 const MATCHES: usize = 32;
 const MATCH_BYTES: usize = 64;
 const CORRELATION_ID: std::ops::Range<usize> = 4..8;
-const CORRELATION_ID_BYTES: usize = 4;
 
 /// What is known of a client, by the names of attributes.
 const IDENTITY: [&str; 4] = [
@@ -122,7 +122,7 @@ struct Link {
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
     shared: Option<Constants>,
-    /// Which of its exchanges can match, as far as Python was asked.
+    /// Which of its exchanges match, as far as Python was asked.
     matches: Vec<Match>,
     /// Its number in keys, once one needs it.
     number: Option<i64>,
@@ -134,12 +134,13 @@ struct Link {
     is_released: bool,
 }
 
-/// Whether exchanges of an API, version and client can match the conditions.
+/// What Python says of exchanges of a kind, API, version and client, as bits.
 struct Match {
+    is_answered: bool,
     api_key: i16,
     api_version: i16,
     client_id: Option<Box<[u8]>>,
-    may_match: bool,
+    results: u64,
 }
 
 enum Holder {
@@ -368,10 +369,7 @@ impl Ids {
         };
         let request = request.data.get(header.body_pos..).ok_or(Odd)?;
         let response = match &finished.outcome {
-            Outcome::Answered(frame) => {
-                let body = frame.data.get(CORRELATION_ID_BYTES..);
-                Some(body.and_then(|body| body.strip_prefix(&tags[..])).ok_or(Odd)?)
-            }
+            Outcome::Answered(frame) => Some(frame.response_body(tags)?),
             _ => None,
         };
         guarded(|| ids.refs(request, response, budget))
@@ -1158,25 +1156,32 @@ impl Lending {
             .and_then(Option::as_mut)
             .ok_or(Odd)?;
         let python = &self.python;
-        let needs_error = self
-            .conditions
-            .as_ref()
-            .is_some_and(|each| each.frames.needs_error);
-        let may_match = match &mut self.conditions {
-            None => true,
-            Some(conditions) => {
-                let response = match &finished.outcome {
-                    Outcome::Answered(response) => Some(response),
-                    _ => None,
-                };
-                let time_ns = conditions.frames.time_ns(header.api_key, request, response);
-                conditions.note(time_ns);
-                let may_match = link.may_match(py, python, conditions, header, request);
-                may_match.map_err(|_| Odd)? && conditions.frames.match_frames(time_ns, request, response)?
-            }
+        let response = match &finished.outcome {
+            Outcome::Answered(response) => Some(response),
+            _ => None,
         };
-        let is_selected = may_match && !needs_error;
-        let leaves_errors = may_match && needs_error;
+        let mut decision = Decision {
+            is_selected: true,
+            ..Decision::default()
+        };
+        if let Some(conditions) = &mut self.conditions {
+            let of_client = link.of_client(py, python, conditions, header, (request, response.is_some()));
+            let candidate = Candidate {
+                number: finished.number,
+                header,
+                request,
+                response,
+                completed_ns: finished.order().0,
+                of_client: of_client.map_err(|_| Odd)?,
+            };
+            conditions.note_time(conditions.criteria.time_ns(&candidate));
+            decision = conditions.criteria.decide(&candidate)?;
+        }
+        let Decision {
+            is_selected,
+            leaves_errors,
+            ..
+        } = decision;
         let shared = link.shared.take();
         let known = &KnownLink {
             py,
@@ -1188,7 +1193,7 @@ impl Lending {
             Some(shared) => shared,
             None => page.shared(known)?,
         };
-        let written = if let Outcome::Answered(response) = &finished.outcome {
+        let written = if let Some(response) = response {
             let answered = Answered {
                 known,
                 interface: self.interfaces.get(request.interface).ok_or(Odd)?,
@@ -1212,6 +1217,9 @@ impl Lending {
         };
         let is_same = known.is_same.get();
         link.shared = Some(shared).filter(|_| is_same);
+        if let (Ok(()), Some(conditions)) = (written, &mut self.conditions) {
+            conditions.note(py, decision);
+        }
         written
     }
 
@@ -1237,6 +1245,7 @@ impl Lending {
                 if !new.bind(py).is_none() {
                     *known = new;
                     link.shared = None;
+                    link.matches.clear();
                 }
             }
         }
@@ -1714,38 +1723,49 @@ impl Link {
         })
     }
 
-    /// Whether exchanges of this API, version and client can match. Python is asked once for each.
-    fn may_match(
+    /// What Python says of exchanges of this kind, API, version and client. It is asked once for each.
+    fn of_client(
         &mut self,
         py: Python<'_>,
         python: &Callbacks,
         conditions: &Conditions,
         header: &Header,
-        request: &Frame,
-    ) -> PyResult<bool> {
+        (request, is_answered): (&Frame, bool),
+    ) -> PyResult<u64> {
         let client_id = header.raw_client_id(request);
         let is_known = |known: &&Match| {
-            (known.api_key, known.api_version) == (header.api_key, header.api_version)
+            (known.is_answered, known.api_key, known.api_version)
+                == (is_answered, header.api_key, header.api_version)
                 && known.client_id.as_deref() == client_id
         };
         if let Some(known) = self.matches.iter().find(is_known) {
-            return Ok(known.may_match);
+            return Ok(known.results);
         }
         let text = self.client_id(py, header, request);
-        let arguments = (self.info(py, python)?, header.api_key, header.api_version, text);
-        let may_match = conditions.may_match.bind(py).call1(arguments)?.extract()?;
+        let identity = self.identity.each_ref();
+        let info = self.info(py, python)?;
+        let arguments = (
+            info,
+            identity,
+            is_answered,
+            header.api_key,
+            header.api_version,
+            text,
+        );
+        let results = conditions.of_client.bind(py).call1(arguments)?.extract()?;
         if client_id.is_none_or(|id| id.len() <= MATCH_BYTES) {
             if self.matches.len() >= MATCHES {
                 self.matches.clear();
             }
             self.matches.push(Match {
+                is_answered,
                 api_key: header.api_key,
                 api_version: header.api_version,
                 client_id: client_id.map(Box::from),
-                may_match,
+                results,
             });
         }
-        Ok(may_match)
+        Ok(results)
     }
 
     fn client_id<'py>(&mut self, py: Python<'py>, header: &Header, frame: &Frame) -> Bound<'py, PyAny> {

@@ -176,8 +176,13 @@ impl Names {
         *names.entry(name.to_owned()).or_insert(next)
     }
 
+    /// Whose body the fields are in that are read from now on.
+    pub fn are_of_request(&self, is_request: bool) {
+        self.is_request.set(is_request);
+    }
+
     /// The number of a field that is read.
-    fn read(&self, name: &str) -> Name {
+    pub fn read(&self, name: &str) -> Name {
         let number = self.number(name);
         let of_body = if self.is_request.get() {
             &self.of_request

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::exchanges::content::Row;
 use crate::kafka::records::Bounds;
@@ -13,10 +13,10 @@ use crate::kafka::tree::Decoded;
 use crate::python::columns::PyColumns;
 use crate::python::handle::Object;
 use crate::python::line::{followed, is_usual, PyLine};
-use crate::python::row::PyRow;
+use crate::python::row::{MentionsPlan, PyRow};
 use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
-use crate::sinks::conditions::FrameConditions;
+use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known};
 use crate::sinks::handed::{Handed, TallyDetail};
@@ -47,9 +47,11 @@ pub struct Receivers {
 
 /// `Conditions` of kdissect/sinks/plan.py.
 pub struct Conditions {
-    pub frames: FrameConditions,
-    /// Function: connection, API key and version, client ID -> whether such exchanges can match.
-    pub may_match: Object,
+    pub criteria: Criteria,
+    /// Function: connection, identity, whether it is answered, API key and version, client ID -> results as bits.
+    pub of_client: Object,
+    /// Function: takes topic IDs without a name. None: it is not needed.
+    note_ids: Option<Object>,
     /// Function: takes the times in `NotedTimes`. None: there is no range of times.
     note_times: Option<Object>,
     noted: NotedTimes,
@@ -64,16 +66,25 @@ struct NotedTimes {
 
 impl Conditions {
     /// Notes when a request ended.
-    pub fn note(&mut self, time_ns: i64) {
+    pub fn note_time(&mut self, time_ns: i64) {
         if self.note_times.is_none() {
             return;
         }
         let noted = &mut self.noted;
-        if self.frames.times_ns.contains(&time_ns) {
+        if self.criteria.times_ns.contains(&time_ns) {
             noted.is_any_inside = true;
         } else {
             let (first_ns, last_ns) = noted.outside_ns.unwrap_or((time_ns, time_ns));
             noted.outside_ns = Some((first_ns.min(time_ns), last_ns.max(time_ns)));
+        }
+    }
+
+    /// Notes what was decided of an exchange that the sink has taken.
+    pub fn note(&mut self, py: Python<'_>, decision: Decision) {
+        self.criteria.has_match |= decision.is_selected;
+        if let (Some(note), false) = (&self.note_ids, decision.unnamed.is_empty()) {
+            let noted = note.bind(py).call1((decision.unnamed,));
+            debug_assert!(noted.is_ok());
         }
     }
 
@@ -457,19 +468,103 @@ impl<'py> FromPyObject<'_, 'py> for Conditions {
     type Error = PyErr;
 
     fn extract(conditions: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let (since_ns, until_ns) = conditions.getattr("times_ns")?.extract()?;
+        let conditions = &*conditions;
+        let (since_ns, until_ns) = get(conditions, "times_ns")?;
+        let mut name_tests = Vec::new();
+        let mut test = |name| {
+            let tests: Vec<Bound<'_, PyAny>> = get(conditions, name)?;
+            let tests = tests.iter().map(|each| test(each, conditions, &mut name_tests));
+            Ok::<_, PyErr>(Criterion::And(tests.collect::<PyResult<_>>()?))
+        };
+        let (of_header, of_bodies) = (test("of_header")?, test("of_bodies")?);
+        let (mentions, topic_name): (Function, Function) =
+            (get(conditions, "mentions")?, get(conditions, "topic_name")?);
+        let note_ids: Option<Object> = get(conditions, "note_ids")?;
         Ok(Conditions {
-            frames: FrameConditions {
-                kinds: conditions.getattr("kinds")?.extract()?,
+            criteria: Criteria {
+                of_header,
+                of_bodies,
+                name_tests,
+                mentions: Box::new(move |api_key, api_version| {
+                    Python::attach(|py| {
+                        let plan: Option<MentionsPlan<'_>> =
+                            mentions.call(py, (api_key, api_version)).ok()?;
+                        let (found, tags) = plan?.mentions().ok()?;
+                        Some((Arc::new(found), tags))
+                    })
+                }),
+                topic_name: Box::new(move |id, completed_ns| {
+                    Python::attach(|py| topic_name.call::<Option<String>>(py, (id, completed_ns)).ok()?)
+                }),
+                notes_ids: note_ids.is_some(),
                 times_ns: since_ns..until_ns,
-                of_records: conditions.getattr("of_records")?.extract()?,
-                slower_than_ns: conditions.getattr("slower_than_ns")?.extract()?,
-                bigger_than_bytes: conditions.getattr("bigger_than_bytes")?.extract()?,
-                needs_error: conditions.getattr("needs_error")?.extract()?,
+                of_records: get(conditions, "of_records")?,
+                budget: get(conditions, "budget")?,
+                ..Criteria::default()
             },
-            may_match: conditions.getattr("may_match")?.extract()?,
-            note_times: conditions.getattr("note_times")?.extract()?,
+            of_client: get(conditions, "of_client")?,
+            note_ids,
+            note_times: get(conditions, "note_times")?,
             noted: NotedTimes::default(),
         })
     }
+}
+
+/// `CoreTest` of kdissect/sinks/plan.py. Tests of what bodies mention are added to `name_tests`.
+fn test(
+    form: &Bound<'_, PyAny>,
+    conditions: &Bound<'_, PyAny>,
+    name_tests: &mut Vec<NameTest>,
+) -> PyResult<Criterion> {
+    let unknown = |name: String| PyValueError::new_err(name);
+    let form = form.cast::<PyTuple>()?;
+    let name: String = form.get_item(0)?.extract()?;
+    let mut several = |tests: Bound<'_, PyAny>| {
+        let tests = tests.try_iter()?.map(|each| test(&each?, conditions, name_tests));
+        tests.collect::<PyResult<Vec<_>>>()
+    };
+    Ok(match name.as_str() {
+        "and" => Criterion::And(several(form.get_item(1)?)?),
+        "or" => Criterion::Or(several(form.get_item(1)?)?),
+        "not" => Criterion::Not(Box::new(test(&form.get_item(1)?, conditions, name_tests)?)),
+        "of_client" => Criterion::OfClient(form.get_item(1)?.extract()?),
+        "number" => {
+            let (_, number, ranges, if_absent): (String, String, Vec<(i64, i64)>, bool) = form.extract()?;
+            let number = Number::named(&number).ok_or_else(|| unknown(number))?;
+            Criterion::Number(number, ranges, if_absent)
+        }
+        "mentions" => {
+            let (_, kind, classify, otherwise): (String, String, Function, bool) = form.extract()?;
+            let noted: Vec<String> = get(conditions, "noted")?;
+            let is_noted = noted.contains(&kind);
+            let note: Option<Function> = match is_noted {
+                true => Some(get(conditions, "note_name")?),
+                false => None,
+            };
+            let of_kind = Mention::named(&kind).ok_or_else(|| unknown(kind.clone()))?;
+            name_tests.push(NameTest::new(
+                of_kind,
+                Box::new(move |name, number| {
+                    Python::attach(|py| {
+                        let vote = classify.call(py, (name, number))?;
+                        if let Some(note) = &note {
+                            note.call::<Bound<'_, PyAny>>(py, (&kind, name))?;
+                        }
+                        match vote {
+                            0 => Ok(Vote::Nothing),
+                            1 => Ok(Vote::Selected),
+                            2 => Ok(Vote::Excluded),
+                            _ => Err(Odd),
+                        }
+                    })
+                }),
+                otherwise,
+                is_noted,
+            ));
+            Criterion::Mentions(name_tests.len() - 1)
+        }
+        "errors" => Criterion::Errors(form.get_item(1)?.extract()?),
+        "left" => Criterion::Left,
+        _ => return Err(unknown(name)),
+    })
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use crate::exchanges::content::{self, First, GroupEvents, Topics};
+use crate::exchanges::content::{self, First, GroupEvents, Mentions, Topics};
 use crate::exchanges::touched;
 use crate::exchanges::usage::Fields;
-use crate::python::line::{BodiesForm, Names};
+use crate::python::line::{BodiesForm, Names, TopicStructForms};
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, name = "Row", module = "kdissect._core")]
@@ -39,18 +39,14 @@ impl PyRow {
         let (group, transaction) = group_and_transaction;
         let (partitions, fields, group_events) = other_tables;
         let paths = |paths: Vec<Vec<String>>| paths.iter().map(|path| names.numbers(path)).collect();
-        let first = |(places, test): FirstForm| First {
-            paths: paths(places),
-            test: test.map(|(name, absent, wanted)| (names.number(&name), absent, wanted)),
-        };
         let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
         let row = content::Row {
             bodies: names.bodies(bodies)?,
             is_fetch,
             request_topics: plan(topics.0),
             response_topics: plan(topics.1),
-            group: first(group),
-            transaction: first(transaction),
+            group: first(&names, group),
+            transaction: first(&names, transaction),
             request_records: paths(records.0),
             response_records: paths(records.1),
             partitions: partitions.map(|(request, response)| {
@@ -82,17 +78,57 @@ struct PyTopicPlan {
     name: Option<String>,
     topic_id: Option<String>,
     topics: Vec<String>,
+    partition: Option<String>,
+    partitions: Vec<String>,
     inner: Vec<(String, bool, PyTopicPlan)>,
+}
+
+/// `MentionsPlan` of kdissect/exchanges/undecoded.py.
+#[derive(FromPyObject)]
+pub struct MentionsPlan<'py> {
+    bodies: BodiesForm<'py>,
+    topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
+    groups: FirstForm,
+    structs: (TopicStructForms, TopicStructForms),
+    tags: Vec<u8>,
+}
+
+impl MentionsPlan<'_> {
+    /// And the bytes after the correlation ID of a response.
+    pub fn mentions(self) -> PyResult<(Mentions, Vec<u8>)> {
+        let names = Names::default();
+        let topics = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
+        names.are_of_request(true);
+        let (request_topics, groups) = (topics(self.topics.0), first(&names, self.groups));
+        names.are_of_request(false);
+        let response_topics = topics(self.topics.1);
+        let mentions = Mentions {
+            request_topics,
+            response_topics,
+            groups,
+            ids: names.topic_ids(self.bodies, self.structs)?,
+        };
+        Ok((mentions, self.tags))
+    }
+}
+
+fn first(names: &Names, (places, test): FirstForm) -> First {
+    First {
+        paths: places.iter().map(|path| names.numbers(path)).collect(),
+        test: test.map(|(name, absent, wanted)| (names.read(&name), absent, wanted)),
+    }
 }
 
 impl PyTopicPlan {
     fn topics(&self, names: &Names) -> Topics {
-        let number = |name: &String| names.number(name);
+        let number = |name: &String| names.read(name);
         let inner = |(name, _, plan): &(String, bool, PyTopicPlan)| (number(name), plan.topics(names));
         Topics {
             name: self.name.as_ref().map(number),
             id: self.topic_id.as_ref().map(number),
             arrays: names.numbers(&self.topics),
+            partition: self.partition.as_ref().map(number),
+            partitions: names.numbers(&self.partitions),
             inner: self.inner.iter().map(inner).collect(),
         }
     }

@@ -1,61 +1,413 @@
-//! Which exchanges are selected, as far as their numbers decide it: `Conditions` of kdissect/sinks/plan.py.
+//! Which exchanges are selected: `Conditions` of kdissect/sinks/plan.py. A test is true, false or unknown; Python
+//! takes an exchange if that leaves open whether it is selected.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::exchanges::connection::Frame;
-use crate::Odd;
+use crate::exchanges::connection::{Frame, Header};
+use crate::exchanges::content::{Mentioned, Mentions};
+use crate::{guarded, Odd, Why};
 
 const SIZE_BYTES: usize = 4;
 const PRODUCE: i16 = 0;
+/// What is kept at a time of what Python says of names, and the longest one.
+const VOTES: usize = 4096;
+const VOTE_BYTES: usize = 256;
 
-pub struct FrameConditions {
-    /// Whether answered exchanges match, and those that expect no response.
-    pub kinds: (bool, bool),
+/// A number of an exchange.
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    Number,
+    Packet,
+    CorrelationId,
+    LatencyNs,
+    LatencyUs,
+    TotalUs,
+    RequestTransferUs,
+    ResponseTransferUs,
+    RequestBytes,
+    ResponseBytes,
+}
+
+/// What the bodies of an exchange mention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mention {
+    /// Topics as shown, and the IDs of those that have a name.
+    Topic,
+    Topics,
+    Partition,
+    Group,
+    /// The first group.
+    GroupId,
+}
+
+#[derive(Debug)]
+pub enum Criterion {
+    And(Vec<Criterion>),
+    Or(Vec<Criterion>),
+    Not(Box<Criterion>),
+    /// A bit of what Python says of the client.
+    OfClient(u32),
+    /// Ranges with both ends, and the result if there is no such number.
+    Number(Number, Vec<(i64, i64)>, bool),
+    /// An index of [`Criteria::name_tests`].
+    Mentions(usize),
+    /// The result if the response has no errors.
+    Errors(bool),
+    Left,
+}
+
+/// What a name, or a partition of a topic, says of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Vote {
+    Nothing,
+    Selected,
+    Excluded,
+}
+
+/// From a name, and the number of a partition.
+pub type Classify = Box<dyn Fn(&str, Option<i64>) -> Result<Vote, Odd> + Send + Sync>;
+
+/// A test of what bodies mention.
+pub struct NameTest {
+    pub kind: Mention,
+    /// Asks Python.
+    pub classify: Classify,
+    /// The result if no name says anything.
+    pub otherwise: bool,
+    /// Whether all names are classified while nothing is selected, so that Python notes them.
+    pub is_noted: bool,
+    /// By name, and number of a partition.
+    known: HashMap<Box<str>, BTreeMap<Option<i64>, Vote>>,
+    /// How many there are.
+    held: usize,
+}
+
+/// Where bodies mention it, and the bytes after the correlation ID of a response; None: Python finds it.
+type KnownMentions = Option<(Arc<Mentions>, Vec<u8>)>;
+
+/// The functions classify Python.
+#[allow(clippy::type_complexity)] // of functions
+pub struct Criteria {
+    /// All must be true.
+    pub of_header: Criterion,
+    pub of_bodies: Criterion,
+    pub name_tests: Vec<NameTest>,
+    /// By API key and version.
+    pub mentions: Box<dyn Fn(i16, i16) -> KnownMentions + Send + Sync>,
+    /// See [`crate::sinks::facts::CommonPlan`].
+    pub topic_name: Box<dyn Fn(&str, i64) -> Option<String> + Send + Sync>,
+    /// Whether topic IDs without a name are noted.
+    pub notes_ids: bool,
     pub times_ns: Range<i64>,
     /// Whether these are times of records; otherwise they are those of requests.
     pub of_records: bool,
-    pub slower_than_ns: Option<i64>,
-    /// One of the frames, with its size.
-    pub bigger_than_bytes: Option<usize>,
-    /// Only exchanges with errors in the response match, and they are left to Python.
-    pub needs_error: bool,
+    pub budget: i64,
+    pub places: BTreeMap<(i16, i16), KnownMentions>,
+    /// Whether any exchange is selected.
+    pub has_match: bool,
 }
 
-impl FrameConditions {
-    /// When an exchange was seen, as `record_time_ns` in kdissect/exchanges/content.py if `of_records`.
-    pub fn time_ns(&self, api_key: i16, request: &Frame, response: Option<&Frame>) -> i64 {
-        match response {
-            Some(response) if self.of_records && api_key != PRODUCE => response.end_ns,
-            _ => request.end_ns,
+/// An exchange that is complete.
+pub struct Candidate<'a> {
+    pub number: u64,
+    pub header: &'a Header,
+    pub request: &'a Frame,
+    /// None if it expects none.
+    pub response: Option<&'a Frame>,
+    pub completed_ns: i64,
+    /// What Python says of the client.
+    pub of_client: u64,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Decision {
+    pub is_selected: bool,
+    /// Whether that is only so if there are no errors in the response.
+    pub leaves_errors: bool,
+    /// Topic IDs without a name, to be noted.
+    pub unnamed: Vec<String>,
+}
+
+/// What tests of an exchange share.
+struct Facts<'a> {
+    candidate: &'a Candidate<'a>,
+    /// None: Python finds it.
+    mentioned: Option<&'a Mentioned>,
+    /// Whether there may be errors in the response.
+    has_errors: bool,
+}
+
+impl Number {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "number" => Number::Number,
+            "packet" => Number::Packet,
+            "correlation_id" => Number::CorrelationId,
+            "latency_ns" => Number::LatencyNs,
+            "latency_us" => Number::LatencyUs,
+            "total_us" => Number::TotalUs,
+            "request_transfer_us" => Number::RequestTransferUs,
+            "response_transfer_us" => Number::ResponseTransferUs,
+            "request_bytes" => Number::RequestBytes,
+            "response_bytes" => Number::ResponseBytes,
+            _ => return None,
+        })
+    }
+}
+
+impl Mention {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "topic" => Mention::Topic,
+            "topics" => Mention::Topics,
+            "partition" => Mention::Partition,
+            "group" => Mention::Group,
+            "group_id" => Mention::GroupId,
+            _ => return None,
+        })
+    }
+}
+
+impl Candidate<'_> {
+    /// Odd: no number holds it.
+    fn get(&self, number: Number) -> Result<Option<i64>, Odd> {
+        let bytes = |frame: &Frame| i64::try_from(frame.size.saturating_add(SIZE_BYTES)).map_err(|_| Odd);
+        let latency_ns = || {
+            self.response
+                .map(|frame| frame.latency_ns(self.request))
+                .transpose()
+        };
+        Ok(match number {
+            Number::Number => Some(self.number.try_into().map_err(|_| Odd)?),
+            Number::Packet => Some(self.request.packet.try_into().map_err(|_| Odd)?),
+            Number::CorrelationId => Some(self.header.correlation_id.into()),
+            Number::LatencyNs => latency_ns()?,
+            Number::LatencyUs => latency_ns()?.map(|ns| ns.div_euclid(1000)),
+            Number::RequestTransferUs => self.request.transfer_us(),
+            Number::ResponseTransferUs => self.response.and_then(Frame::transfer_us),
+            Number::TotalUs => self.response.and_then(|response| response.total_us(self.request)),
+            Number::RequestBytes => Some(bytes(self.request)?),
+            Number::ResponseBytes => self.response.map(bytes).transpose()?,
+        })
+    }
+}
+
+impl NameTest {
+    pub fn new(kind: Mention, classify: Classify, otherwise: bool, is_noted: bool) -> Self {
+        NameTest {
+            kind,
+            classify,
+            otherwise,
+            is_noted,
+            known: HashMap::new(),
+            held: 0,
         }
     }
 
-    /// Whether an exchange of that time matches. `response`: None if it expects none.
-    pub fn match_frames(&self, time_ns: i64, request: &Frame, response: Option<&Frame>) -> Result<bool, Odd> {
-        let (is_answered, is_unacknowledged) = self.kinds;
-        let is_kind = if response.is_some() {
-            is_answered
-        } else {
-            is_unacknowledged
-        };
-        let is_slower = match (self.slower_than_ns, response) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(least_ns), Some(response)) => {
-                response.start_ns.checked_sub(request.end_ns).ok_or(Odd)? > least_ns
+    fn vote(&mut self, name: &str, number: Option<i64>) -> Result<Vote, Odd> {
+        if let Some(known) = self.known.get(name).and_then(|numbers| numbers.get(&number)) {
+            return Ok(*known);
+        }
+        let vote = (self.classify)(name, number)?;
+        if name.len() <= VOTE_BYTES {
+            if self.held >= VOTES {
+                self.known.clear();
+                self.held = 0;
             }
+            self.held += 1;
+            self.known.entry(name.into()).or_default().insert(number, vote);
+        }
+        Ok(vote)
+    }
+
+    fn is_true(&mut self, mentioned: &Mentioned) -> Result<bool, Odd> {
+        let mut is_selected = self.otherwise;
+        let mut is_excluded = false;
+        let mut add = |vote: Vote| {
+            is_selected |= vote == Vote::Selected;
+            is_excluded |= vote == Vote::Excluded;
         };
-        let is_bigger = self.bigger_than_bytes.is_none_or(|least| {
-            let is_bigger = |frame: &Frame| frame.size.saturating_add(SIZE_BYTES) > least;
-            is_bigger(request) || response.is_some_and(is_bigger)
-        });
-        Ok(is_kind && is_slower && is_bigger && self.times_ns.contains(&time_ns))
+        let (names, more): (&[String], &[String]) = match self.kind {
+            Mention::Topic => (&mentioned.topics, &mentioned.named),
+            Mention::Topics => (&mentioned.topics, &[]),
+            Mention::Group => (&mentioned.groups, &[]),
+            Mention::GroupId => (mentioned.groups.get(..1).unwrap_or_default(), &[]),
+            Mention::Partition => (&[], &[]),
+        };
+        for name in names.iter().chain(more) {
+            add(self.vote(name, None)?);
+        }
+        if self.kind == Mention::Partition {
+            for (topic, number) in &mentioned.partitions {
+                add(self.vote(topic, Some(*number))?);
+            }
+        }
+        Ok(is_selected && !is_excluded)
     }
 }
 
+impl Criterion {
+    /// None: it is unknown.
+    fn is_true(&self, facts: &Facts<'_>, name_tests: &mut [NameTest]) -> Result<Option<bool>, Odd> {
+        match self {
+            Criterion::And(tests) => all(tests, facts, name_tests, true),
+            Criterion::Or(tests) => all(tests, facts, name_tests, false),
+            Criterion::Not(test) => Ok(test.is_true(facts, name_tests)?.map(|is_true| !is_true)),
+            Criterion::OfClient(bit) => Ok(Some(facts.candidate.of_client >> bit & 1 == 1)),
+            Criterion::Number(number, ranges, if_absent) => Ok(Some(match facts.candidate.get(*number)? {
+                None => *if_absent,
+                Some(value) => ranges
+                    .iter()
+                    .any(|(first, last)| (*first..=*last).contains(&value)),
+            })),
+            Criterion::Mentions(index) => match (facts.mentioned, name_tests.get_mut(*index)) {
+                (Some(mentioned), Some(name_tests)) => name_tests.is_true(mentioned).map(Some),
+                _ => Ok(None),
+            },
+            Criterion::Errors(if_none) => Ok(Some(*if_none).filter(|_| !facts.has_errors)),
+            Criterion::Left => Ok(None),
+        }
+    }
+
+    /// Whether what bodies mention is needed.
+    fn mentions(&self) -> bool {
+        match self {
+            Criterion::And(tests) | Criterion::Or(tests) => tests.iter().any(Criterion::mentions),
+            Criterion::Not(test) => test.mentions(),
+            test => matches!(test, Criterion::Mentions(_)),
+        }
+    }
+}
+
+/// Whether all tests have this result. The opposite of one decides.
+fn all(
+    tests: &[Criterion],
+    facts: &Facts<'_>,
+    name_tests: &mut [NameTest],
+    result: bool,
+) -> Result<Option<bool>, Odd> {
+    let mut all = Some(result);
+    for test in tests {
+        match test.is_true(facts, name_tests)? {
+            None => all = None,
+            Some(each) if each != result => return Ok(Some(each)),
+            Some(_) => (),
+        }
+    }
+    Ok(all)
+}
+
+impl Default for Criteria {
+    /// All exchanges are selected.
+    fn default() -> Self {
+        Criteria {
+            of_header: Criterion::And(Vec::new()),
+            of_bodies: Criterion::And(Vec::new()),
+            name_tests: Vec::new(),
+            mentions: Box::new(|_, _| None),
+            topic_name: Box::new(|_, _| None),
+            notes_ids: false,
+            times_ns: i64::MIN..i64::MAX,
+            of_records: false,
+            budget: i64::MAX,
+            places: BTreeMap::new(),
+            has_match: false,
+        }
+    }
+}
+
+impl Criteria {
+    /// When an exchange was seen, as `record_time_ns` in kdissect/exchanges/content.py if `of_records`.
+    pub fn time_ns(&self, candidate: &Candidate<'_>) -> i64 {
+        match candidate.response {
+            Some(response) if self.of_records && candidate.header.api_key != PRODUCE => response.end_ns,
+            _ => candidate.request.end_ns,
+        }
+    }
+
+    /// What an exchange is. Odd: Python must decide. It has no effect but notes of names.
+    pub fn decide(&mut self, candidate: &Candidate<'_>) -> Result<Decision, Odd> {
+        let mut facts = Facts {
+            candidate,
+            mentioned: None,
+            has_errors: true,
+        };
+        let is_in_time = self.times_ns.contains(&self.time_ns(candidate));
+        let name_tests = &mut self.name_tests;
+        let header = match is_in_time {
+            true => self.of_header.is_true(&facts, name_tests)?,
+            false => Some(false),
+        };
+        let mut decision = Decision::default();
+        let mut known = match header {
+            Some(true) => self.of_bodies.is_true(&facts, name_tests)?,
+            _ => header,
+        };
+        let notes_names = !self.has_match && self.name_tests.iter().any(|each| each.is_noted);
+        let notes_ids = self.notes_ids && header == Some(true);
+        let needs_more = header == Some(true) && known.is_none() && self.of_bodies.mentions();
+        let mentioned = match notes_names || notes_ids || needs_more {
+            true => Some(self.mentioned(candidate)),
+            false => None,
+        };
+        let mentioned = match mentioned {
+            Some(Err(odd)) if notes_names || notes_ids => return Err(odd),
+            Some(found) => found.ok(),
+            None => None,
+        };
+        let name_tests = &mut self.name_tests;
+        if let Some(mentioned) = &mentioned {
+            for each in name_tests.iter_mut().filter(|each| notes_names && each.is_noted) {
+                each.is_true(mentioned)?;
+            }
+            facts.mentioned = Some(mentioned);
+        }
+        if header == Some(true) && known.is_none() {
+            known = self.of_bodies.is_true(&facts, name_tests)?;
+            if known.is_none() {
+                facts.has_errors = false;
+                known = self.of_bodies.is_true(&facts, name_tests)?;
+                decision.leaves_errors = true;
+            }
+        }
+        decision.is_selected = known.ok_or_else(|| Why::Condition.odd())?;
+        decision.unnamed = match mentioned {
+            Some(mentioned) if notes_ids => mentioned.unnamed,
+            _ => Vec::new(),
+        };
+        Ok(decision)
+    }
+
+    fn mentioned(&mut self, candidate: &Candidate<'_>) -> Result<Mentioned, Odd> {
+        let &Candidate {
+            header,
+            request,
+            response,
+            completed_ns,
+            ..
+        } = candidate;
+        let place = (header.api_key, header.api_version);
+        let known = match self.places.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert((self.mentions)(place.0, place.1)),
+        };
+        let (mentions, tags) = known.as_ref().ok_or_else(|| Why::Layout.odd())?;
+        if mentions.is_nowhere() {
+            return Ok(Mentioned::default());
+        }
+        let response = response.map(|frame| frame.response_body(tags)).transpose()?;
+        let topic_name = |id: &str| (self.topic_name)(id, completed_ns);
+        let request = request.data.get(header.body_pos..).ok_or(Odd)?;
+        guarded(|| mentions.find(request, response, &topic_name, self.budget))
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn frame(size: usize, start_ns: i64, end_ns: i64) -> Frame {
         Frame {
@@ -68,71 +420,169 @@ mod tests {
         }
     }
 
-    const ALL: FrameConditions = FrameConditions {
-        kinds: (true, true),
-        times_ns: i64::MIN..i64::MAX,
-        of_records: false,
-        slower_than_ns: None,
-        bigger_than_bytes: None,
-        needs_error: false,
+    const HEADER: Header = Header {
+        api_key: 3,
+        api_version: 1,
+        correlation_id: 7,
+        client_id: None,
+        body_pos: 0,
+        is_needed: true,
     };
+
+    /// Of an exchange with a response, and of one without.
+    fn decisions(mut conditions: Criteria) -> [Result<Decision, Odd>; 2] {
+        let (request, response) = (frame(10, 90, 100), frame(20, 150, 160));
+        [Some(&response), None].map(|response| {
+            conditions.decide(&Candidate {
+                number: 5,
+                header: &HEADER,
+                request: &request,
+                response,
+                completed_ns: 160,
+                of_client: 0b10,
+            })
+        })
+    }
+
+    fn of_header(test: Criterion) -> Criteria {
+        Criteria {
+            of_header: test,
+            ..Criteria::default()
+        }
+    }
+
+    fn are_selected(conditions: Criteria) -> [bool; 2] {
+        decisions(conditions).map(|decision| decision.unwrap().is_selected)
+    }
 
     #[test]
     fn records_have_the_time_of_the_message_that_carries_them() {
         let (request, response) = (frame(10, 90, 100), frame(20, 150, 160));
+        let time_ns = |of_records, api_key, response| {
+            let header = &Header { api_key, ..HEADER };
+            let criteria = Criteria {
+                of_records,
+                ..Criteria::default()
+            };
+            criteria.time_ns(&Candidate {
+                number: 5,
+                header,
+                request: &request,
+                response,
+                completed_ns: 160,
+                of_client: 0,
+            })
+        };
         for (of_records, expected) in [(false, [100, 100]), (true, [100, 160])] {
-            let conditions = FrameConditions { of_records, ..ALL };
-            let time_ns = |api_key| conditions.time_ns(api_key, &request, Some(&response));
-            assert_eq!([PRODUCE, 1].map(time_ns), expected);
-            assert_eq!(conditions.time_ns(1, &request, None), 100);
+            assert_eq!(
+                [PRODUCE, 1].map(|api_key| time_ns(of_records, api_key, Some(&response))),
+                expected
+            );
+            assert_eq!(time_ns(of_records, 1, None), 100);
         }
     }
 
     #[test]
     fn bounds_are_those_of_python() {
-        let (request, response) = (frame(10, 90, 100), frame(20, 150, 160));
-        let of = |conditions: FrameConditions| {
-            [Some(&response), None].map(|response| {
-                let time_ns = conditions.time_ns(PRODUCE, &request, response);
-                conditions.match_frames(time_ns, &request, response).unwrap()
-            })
-        };
-        assert_eq!(of(ALL), [true, true]);
-        for (kinds, expected) in [((true, false), [true, false]), ((false, true), [false, true])] {
-            assert_eq!(of(FrameConditions { kinds, ..ALL }), expected);
-        }
+        assert_eq!(are_selected(Criteria::default()), [true, true]);
         for (times_ns, is_inside) in [(100..101, true), (101..200, false), (0..100, false)] {
-            assert_eq!(of(FrameConditions { times_ns, ..ALL }), [is_inside; 2]);
+            let conditions = Criteria {
+                times_ns,
+                ..Criteria::default()
+            };
+            assert_eq!(are_selected(conditions), [is_inside; 2]);
         }
-        for (ns, is_slower) in [(49, true), (50, false)] {
-            let slower_than_ns = Some(ns);
-            assert_eq!(
-                of(FrameConditions {
-                    slower_than_ns,
-                    ..ALL
-                }),
-                [is_slower, false]
-            );
+        for (number, range, if_absent, expected) in [
+            (Number::LatencyNs, (50, 99), false, [true, false]),
+            (Number::LatencyNs, (51, 99), true, [false, true]),
+            (Number::LatencyUs, (0, 0), false, [true, false]),
+            (Number::RequestBytes, (14, 14), false, [true, true]),
+            (Number::ResponseBytes, (15, 24), false, [true, false]),
+            (Number::Number, (5, 5), false, [true, true]),
+            (Number::CorrelationId, (8, 9), false, [false, false]),
+        ] {
+            let test = Criterion::Number(number, vec![(-9, -8), range], if_absent);
+            assert_eq!(are_selected(of_header(test)), expected, "{number:?}");
         }
-        for (bytes, expected) in [(13, [true, true]), (14, [true, false]), (24, [false, false])] {
-            let bigger_than_bytes = Some(bytes);
-            assert_eq!(
-                of(FrameConditions {
-                    bigger_than_bytes,
-                    ..ALL
-                }),
-                expected
-            );
+    }
+
+    #[test]
+    fn what_is_unknown_is_left_unless_it_does_not_matter() {
+        let bit = Criterion::OfClient;
+        for (test, expected) in [
+            (Criterion::And(vec![Criterion::Left, bit(0)]), Some(false)),
+            (Criterion::And(vec![Criterion::Left, bit(1)]), None),
+            (Criterion::Or(vec![Criterion::Left, bit(1)]), Some(true)),
+            (Criterion::Or(vec![Criterion::Left, bit(0)]), None),
+            (Criterion::Not(Box::new(Criterion::Left)), None),
+            (Criterion::Not(Box::new(bit(0))), Some(true)),
+        ] {
+            let [decision, _] = decisions(of_header(test));
+            assert_eq!(decision.ok().map(|each| each.is_selected), expected);
         }
+    }
+
+    #[test]
+    fn errors_are_left_if_they_decide() {
+        let decided = |test| {
+            let [decision, _] = decisions(Criteria {
+                of_bodies: test,
+                ..Criteria::default()
+            });
+            decision.map(|each| (each.is_selected, each.leaves_errors))
+        };
+        assert_eq!(decided(Criterion::Errors(false)), Ok((false, true)));
+        assert_eq!(decided(Criterion::Errors(true)), Ok((true, true)));
+        let and = |test| Criterion::And(vec![Criterion::Errors(true), test]);
+        assert_eq!(decided(and(Criterion::OfClient(0))), Ok((false, false)));
+        assert_eq!(decided(and(Criterion::OfClient(1))), Ok((true, true)));
+        assert!(decided(and(Criterion::Left)).is_err());
     }
 
     #[test]
     fn a_latency_that_no_number_holds_is_odd() {
         let (request, response) = (frame(1, 0, i64::MIN), frame(1, i64::MAX, i64::MAX));
-        let conditions = FrameConditions {
-            slower_than_ns: Some(0),
-            ..ALL
+        let test = Criterion::Number(Number::LatencyNs, Vec::new(), false);
+        let decision = of_header(test).decide(&Candidate {
+            number: 1,
+            header: &HEADER,
+            request: &request,
+            response: Some(&response),
+            completed_ns: 0,
+            of_client: 0,
+        });
+        assert_eq!(decision, Err(Odd));
+    }
+
+    #[test]
+    fn a_name_that_excludes_outweighs_those_that_select() {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let classify: Classify = Box::new(|name, _| {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            Ok(match name {
+                "no" => Vote::Excluded,
+                "yes" => Vote::Selected,
+                _ => Vote::Nothing,
+            })
+        });
+        let mut name_tests = NameTest::new(Mention::Group, classify, false, false);
+        let mut is_true = |groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            let mentioned = Mentioned {
+                groups,
+                ..Mentioned::default()
+            };
+            name_tests.is_true(&mentioned).unwrap()
         };
-        assert_eq!(conditions.match_frames(0, &request, Some(&response)), Err(Odd));
+        assert!(is_true(&["other", "yes"]));
+        assert!(!is_true(&["yes", "no"]));
+        assert!(!is_true(&["other"]) && !is_true(&[]));
+        assert_eq!(CALLS.load(Ordering::Relaxed), 3);
+        let long = "x".repeat(VOTE_BYTES + 1);
+        assert!(!is_true(&[&long]) && !is_true(&[&long]));
+        assert_eq!(CALLS.load(Ordering::Relaxed), 5);
+        let many: Vec<String> = (0..2 * VOTES).map(|number| number.to_string()).collect();
+        is_true(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(name_tests.known.len() <= VOTES);
     }
 }

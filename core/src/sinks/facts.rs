@@ -114,8 +114,7 @@ impl<'a> Answered<'a> {
 
     /// `tags`: the bytes after the correlation ID.
     pub fn response_body(&self, tags: &[u8]) -> Result<&'a [u8], Odd> {
-        let rest = self.response.data.get(CORRELATION_ID_BYTES..).ok_or(Odd)?;
-        rest.strip_prefix(tags).ok_or(Odd)
+        self.response.response_body(tags)
     }
 
     /// Whether the broker does not support this version of ApiVersions, and responds in version 0 (KIP-511).
@@ -141,15 +140,12 @@ impl<'a> Answered<'a> {
     }
 
     pub fn latency_ns(&self) -> Result<i64, Odd> {
-        self.response.start_ns.checked_sub(self.request.end_ns).ok_or(Odd)
+        self.response.latency_ns(self.request)
     }
 
     /// `Exchange.total_us`.
     pub fn total_us(&self) -> Option<i64> {
-        let latency_us = self.latency_ns().ok()?.div_euclid(1000);
-        let [request_us, response_us] = [self.request, self.response].map(Frame::transfer_us);
-        let total_us = request_us?.checked_add(latency_us)?.checked_add(response_us?);
-        total_us.filter(|_| latency_us >= 0)
+        self.response.total_us(self.request)
     }
 }
 

@@ -83,7 +83,13 @@ pub struct Tally {
 pub enum TallyDetail {
     Writes(i64, Vec<PythonWrittenTopic>, Vec<PythonProducer>),
     /// Those without records, that open a session, and that ask for one in vain.
-    Reads(&'static str, i64, [PythonNoted; 3], PythonPolls, Vec<PythonReadTopic>),
+    Reads(
+        &'static str,
+        i64,
+        [PythonNoted; 3],
+        PythonPolls,
+        Vec<PythonReadTopic>,
+    ),
     Alive(Option<Member>, Stamp, i64),
     Commits(
         Option<Member>,
