@@ -14,6 +14,7 @@ the batch's anomalies describe the rest.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from zlib import crc32
@@ -246,6 +247,7 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
     return anomalies
 
 
+@dataclass(slots=True, eq=False)
 class _Source:
     """Record data, its name in anomalies, and its budget.
 
@@ -253,14 +255,11 @@ class _Source:
         rest: for a batch in parts, the records after the first part.
     """
 
-    __slots__ = ("budget", "limits", "records", "rest", "where")
-
-    def __init__(self, records: RecordData, where: str, limits: Limits, budget: Budget | None) -> None:
-        self.records = records
-        self.where = where
-        self.limits = limits
-        self.budget = budget
-        self.rest: Iterator[Sequence[Record]] | None = None
+    records: RecordData
+    where: str
+    limits: Limits
+    budget: Budget | None
+    rest: Iterator[Sequence[Record]] | None = None
 
     def inflate(
         self, pos: int, magic: int, codec: int, data: bytes, anomalies: list[Anomaly]

@@ -8,6 +8,7 @@ protocol guide "Primitive Types"). Holds nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from struct import calcsize
@@ -60,6 +61,7 @@ TAGGED_MARKERS = (b"\x00", b"\x01")
 """The same inside a tag: uvarints."""
 
 
+@dataclass(slots=True, eq=False)
 class DecodeBudget:
     """Memory left for decoded messages, in bytes. Shared by both messages of an exchange.
 
@@ -70,12 +72,9 @@ class DecodeBudget:
             compiled functions; reset by the code that reads it.
     """
 
-    __slots__ = ("left", "met_null", "oversized")
-
-    def __init__(self, left: int = DEFAULT.decoded_bytes, oversized: int = DEFAULT.oversized_bytes) -> None:
-        self.left = left
-        self.oversized = oversized
-        self.met_null = False
+    left: int = DEFAULT.decoded_bytes
+    oversized: int = DEFAULT.oversized_bytes
+    met_null: bool = False
 
 
 def size_of(codes: str) -> int:

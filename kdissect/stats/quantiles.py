@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -325,13 +326,11 @@ Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value", bound="Mergeable")
 
 
+@dataclass(slots=True, eq=False)
 class Room:
     """How many entries some tables take together."""
 
-    __slots__ = ("taken",)
-
-    def __init__(self) -> None:
-        self.taken = 0
+    taken: int = 0
 
 
 class Bounded(dict[Key, Value]):
