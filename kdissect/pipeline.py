@@ -627,6 +627,7 @@ class Dissection:
             decryption=lambda: self._decryption,
             is_needed=self._is_needed,
             cluster_of=self._cluster_of,
+            reads_tls=lambda: self._unsearched is not None,
             refuses=lambda end: end.port not in self._kafka_ports and end not in self._listeners,
         )
         self._lending = lending

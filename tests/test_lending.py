@@ -92,7 +92,15 @@ class Observer:
         assert connection.tcp is not None
         analysis = [getattr(connection.tcp, name) for name in TcpAnalysis.__slots__]
         streams = [(each.repeated_bytes, each.out_of_order, each.seen) for each in connection.streams]
-        state = kafka.client, kafka.protocol, kafka.exchanges, kafka.last_ns, kafka.unread_bytes, kafka.gaps
+        state = (
+            kafka.client,
+            kafka.protocol,
+            kafka.tls,
+            kafka.exchanges,
+            kafka.last_ns,
+            kafka.unread_bytes,
+            kafka.gaps,
+        )
         self.seen.append((repr(connection), analysis, streams, repr((state, kafka.unattached, end))))
 
     def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
@@ -413,7 +421,7 @@ def test_other_protocols(form: str, compare: Any, tmp_path: Path, *, is_observed
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("protocol", ["http", "postgres"])
+@pytest.mark.parametrize("protocol", ["http", "postgres", "tls"])
 def test_the_core_keeps_what_is_not_kafka(
     protocol: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +446,31 @@ def test_a_known_listener_may_speak_anything(compare: Any, tmp_path: Path, *, is
     talk = Talk().handshake().client_sends(b"GET / HTTP/1.1\r\n\r\n").broker_sends(b"SSH-2.0-x\r\n").finish()
     blocks = blocks_of(pcap([(each.time_ns, each.data) for each in talk.packets]), tmp_path)
     compare(blocks, is_observed=True, kafka_ports=[9092] if is_kafka else [])
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize(
+    "answer", ["hello", "alert", "http", "none", "two segments", "malformed", "first", "long"]
+)
+def test_hellos_of_tls(answer: str, compare: Any, tmp_path: Path, *, is_observed: bool) -> None:
+    """The core keeps those that are whole; Python reads them, and all others."""
+    client, server = (message.data for message in islice(PROTOCOLS["tls"](Random(answer), 60), 2))
+    talk = Talk().handshake()
+    if answer == "first":
+        talk.broker_sends(server)
+    if answer == "two segments":
+        talk.client_sends(client[:9]).client_sends(client[9:]).broker_sends(server[:20])
+    elif answer == "malformed":
+        talk.client_sends(client[:9] + b"\xff" * (len(client) - 9))
+    else:
+        talk.client_sends(client)
+    answers = {"alert": b"\x15\3\3\0\2\2\50", "http": b"HTTP/1.1 400 Bad\r\n\r\n", "none": b""}
+    answers |= {"two segments": server[20:], "long": server + b"\x16\3\3\x0f\xff" + bytes(4095)}
+    if data := answers.get(answer, server):
+        talk.broker_sends(data)
+    talk.client_sends(b"\x17\3\3\0\4data").broker_sends(b"\x17\3\3\0\4data").finish()
+    blocks = blocks_of(pcap([(each.time_ns, each.data) for each in talk.packets]), tmp_path)
+    compare(blocks, is_observed=is_observed)
 
 
 @pytest.mark.parametrize("is_answered", [False, True])

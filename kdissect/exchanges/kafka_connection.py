@@ -462,6 +462,7 @@ class UnreadState(NamedTuple):
         pause_bytes: unread bytes until which no head is looked for.
         skipped: by side, bytes that came in the core.
         protocol: if the core has opened it.
+        hellos: by side, the segment with its TLS hello, if it came in the core.
         info: as in ``KafkaState``, if its end is reported.
     """
 
@@ -472,6 +473,7 @@ class UnreadState(NamedTuple):
     pause_bytes: int
     skipped: tuple[int, int] = (0, 0)
     protocol: str | None = None
+    hellos: tuple[bytes, bytes] = (b"", b"")
     info: ConnectionInfo | None = None
 
 
@@ -800,6 +802,10 @@ class KafkaConnection:
         if state.protocol is not None:
             self._refuse(state.protocol)
             self._seen = list(state.seen)
+        for side, hello in enumerate(state.hellos):
+            if hello:
+                assert self._hellos is not None
+                self._hellos.feed(side, hello)
         for side in (0, 1) if self.protocol is None else ():
             self._search(side).pass_over(state.skipped[side])
 

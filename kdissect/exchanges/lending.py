@@ -38,7 +38,7 @@ from kdissect.kafka.headers import (
     request_header_version,
 )
 from kdissect.kafka.layout import layout, split
-from kdissect.kafka.other_protocols import SMALLEST_OTHER_SIZE
+from kdissect.kafka.other_protocols import SMALLEST_OTHER_SIZE, other_protocol
 from kdissect.kafka.recognition import begins_with_request, is_known, refused_as
 from kdissect.kafka.vendors import is_vendor_key
 from kdissect.model import (
@@ -56,6 +56,7 @@ from kdissect.net.connection import Connection, EndedThere, StreamState, TcpStat
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.stream import Stream
 from kdissect.net.tcp import endpoints, reversed_ends
+from kdissect.tls.handshake import is_hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -199,6 +200,7 @@ class Lending:
         is_needed: if given, exchanges of APIs and versions for which it is false are skipped, and of
             connections that end in the core, only the first to each broker is closed.
         cluster_of: returns the cluster of a broker, if it is known.
+        reads_tls: whether Python waits for the first TLS connection.
         refuses: whether the first bytes of a connection to this end may show that it is not Kafka.
 
     Attributes:
@@ -219,6 +221,7 @@ class Lending:
         is_needed: Callable[[int, int], bool] | None = None,
         cluster_of: Callable[[Endpoint], str | None] = lambda _: None,
         refuses: Callable[[Endpoint], bool] = lambda _: True,
+        reads_tls: Callable[[], bool] = lambda: False,
     ) -> None:
         assert core.is_used
         self._connections = connections
@@ -242,10 +245,11 @@ class Lending:
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
         def refused(payload: bytes, begins: bool, ends: bytes) -> str | None:
-            server = endpoints(ends)[begins]
-            return (
-                refused_as(payload, limits, begins=begins) if refuses(server) and not decryption() else None
-            )
+            if not refuses(endpoints(ends)[begins]) or decryption():
+                return None
+            if other_protocol(payload) == "TLS" and not reads_tls() and is_hello(payload, from_client=begins):
+                return "TLS"
+            return refused_as(payload, limits, begins=begins)
 
         callbacks = _Callbacks(
             _usual,

@@ -272,7 +272,15 @@ class Hellos:
             )
 
 
-def _first_message(records: bytearray) -> bytes | None:
+def is_hello(payload: bytes, *, from_client: bool) -> bool:
+    """Whether a segment begins with a whole ClientHello, or ServerHello."""
+    if payload[0] != _HANDSHAKE_RECORD or (message := _first_message(payload)) is None:
+        return False
+    kind, read = (CLIENT_HELLO, client_hello) if from_client else (SERVER_HELLO, server_hello)
+    return message[0] == kind and read(message[HEADER_BYTES:]) is not None
+
+
+def _first_message(records: bytes | bytearray) -> bytes | None:
     """The first handshake message, with its header; None if it is not complete, or none."""
     pos, message = 0, b""
     while len(records) >= pos + _RECORD_HEADER_BYTES and records[pos] == _HANDSHAKE_RECORD:

@@ -369,7 +369,14 @@ pub struct Unread {
     pub skipped: [u64; 2],
     /// The number of the protocol if the connection was opened here; then no head is looked for.
     pub protocol: Option<usize>,
+    /// By side, the segment with its hello, for Python to read; empty: none yet.
+    pub hellos: [Vec<u8>; 2],
 }
+
+/// The number of TLS.
+pub const TLS: usize = 1;
+/// A longer segment with a hello is left to Python.
+pub const HELLO_BYTES: usize = 2048;
 
 const REQUEST_HEAD: u8 = 1;
 const RESPONSE_HEAD: u8 = 2;
@@ -391,6 +398,13 @@ impl Unread {
             let protocol = apis
                 .refused(payload, false, segment.ends)
                 .ok_or_else(|| Why::Unrecognized.odd())?;
+            let is_tls = protocol == TLS;
+            if is_tls != (self.protocol == Some(TLS)) || is_tls && payload.len() > HELLO_BYTES {
+                return Err(Why::Unrecognized.odd());
+            }
+            if is_tls {
+                self.hellos[side] = payload.to_vec();
+            }
             self.protocol = self.protocol.filter(|_| protocol == 0).or(Some(protocol));
             self.seen[side] = true;
         }
@@ -921,9 +935,15 @@ impl<X> Connection<X> {
             .apis
             .refused(segment.payload, side == CLIENT, segment.ends)
             .ok_or_else(|| Why::Unrecognized.odd())?;
-        if protocol == 0 {
+        let is_tls = protocol == TLS;
+        if protocol == 0 || is_tls && (side != CLIENT || segment.payload.len() > HELLO_BYTES) {
             return Err(Why::Unrecognized.odd());
         }
+        let hello = if is_tls {
+            segment.payload.to_vec()
+        } else {
+            Vec::new()
+        };
         self.unread = Some(Box::new(Unread {
             seen: [side == CLIENT, side != CLIENT],
             heads: [0; 2],
@@ -931,6 +951,7 @@ impl<X> Connection<X> {
             pause_bytes: 0,
             skipped: [0; 2],
             protocol: Some(protocol),
+            hellos: [hello, Vec::new()],
         }));
         Ok(())
     }

@@ -48,6 +48,8 @@ pub struct StageCounts {
     pub kafka: u64,
     /// The same of other protocols, by number.
     pub refused: BTreeMap<usize, u64>,
+    /// Of those of TLS, without a ServerHello.
+    pub no_server_hello: u64,
 }
 
 /// A connection that has ended here. Its slot stays empty until `reuse`.
@@ -292,6 +294,9 @@ impl<X> Stage<X> {
         if let Some(protocol) = protocol {
             if !self.analyzes {
                 *self.counts.refused.entry(protocol).or_default() += 1;
+                let hellos = connection.unread.as_ref().map(|unread| &unread.hellos);
+                let is_alone = hellos.is_some_and(|[client, server]| !client.is_empty() && server.is_empty());
+                self.counts.no_server_hello += u64::from(is_alone);
             }
             return self.analyzes;
         }
@@ -561,6 +566,7 @@ fn broker_of(ends: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::exchanges::connection::{BeforeAcks, Direction, Message, Outcome, Unread, Usual};
+    use crate::exchanges::connection::{HELLO_BYTES, TLS};
     use crate::fuzzing::rounds;
     use crate::net::packet::tests::tcp_over_ipv4;
     use std::collections::VecDeque;
@@ -588,7 +594,10 @@ mod tests {
         }
 
         fn refused(&mut self, payload: &[u8], _: bool, _: &[u8]) -> Option<usize> {
-            payload.starts_with(b"SSH-").then_some(1)
+            match payload {
+                [0x16, ..] => Some(TLS),
+                _ => payload.starts_with(b"SSH-").then_some(2),
+            }
         }
 
         fn is_known(&mut self, api_key: i16, api_version: i16) -> bool {
@@ -1154,12 +1163,50 @@ mod tests {
         ];
         assert_eq!(whole(&mut stage, &segments), [true; 7]);
         assert_eq!((stage.held, stage.finished.len()), (0, 0));
-        assert_eq!((stage.counts.kafka, stage.counts.refused.get(&1)), (0, Some(&1)));
+        assert_eq!((stage.counts.kafka, stage.counts.refused.get(&2)), (0, Some(&1)));
         let ended = stage.end_next((i64::MAX, 0)).unwrap();
         let unread = ended.connection.unread.unwrap();
         assert_eq!(
             (unread.bytes, unread.seen),
             (18 + request(3, 7, b"").len() as u64, [true; 2])
+        );
+    }
+
+    #[test]
+    fn hellos_are_kept() {
+        let mut stage = empty_stage();
+        let segments: [Sent<'_>; 7] = [
+            (0, 0x02, b""),
+            (1, 0x12, b""),
+            (0, 0x18, b"\x16client"),
+            (1, 0x18, b"\x16server"),
+            (1, 0x18, b"\x17data"),
+            (0, 0x11, b""),
+            (1, 0x11, b""),
+        ];
+        assert_eq!(whole(&mut stage, &segments), [true; 7]);
+        assert_eq!(
+            (stage.counts.refused.get(&TLS), stage.counts.no_server_hello),
+            (Some(&1), 0)
+        );
+        let unread = stage.end_next((i64::MAX, 0)).unwrap().connection.unread.unwrap();
+        assert_eq!(unread.hellos, [b"\x16client", b"\x16server"]);
+        for answer in [&b"SSH-2.0-x"[..], &[0x16; HELLO_BYTES + 1]] {
+            let mut stage = empty_stage();
+            let segments: [Sent<'_>; 4] = [
+                (0, 0x02, b""),
+                (1, 0x12, b""),
+                (0, 0x18, b"\x16client"),
+                (1, 0x18, answer),
+            ];
+            assert_eq!(whole(&mut stage, &segments), [true, true, true, false]);
+        }
+        let mut stage = empty_stage();
+        let segments: [Sent<'_>; 3] = [(0, 0x02, b""), (1, 0x12, b""), (1, 0x18, b"\x16server")];
+        assert_eq!(
+            whole(&mut stage, &segments),
+            [true, true, false],
+            "the server begins"
         );
     }
 
@@ -1174,6 +1221,7 @@ mod tests {
             pause_bytes: 100,
             skipped: [0; 2],
             protocol: None,
+            hellos: Default::default(),
         }));
         connection.directions[BROKER].is_missing = true;
         let head = request(3, 7, &[0; 9]);

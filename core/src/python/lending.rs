@@ -485,7 +485,7 @@ impl Lending {
             known_interfaces: HashMap::new(),
             apis: BTreeMap::new(),
             introductions: Introductions::default(),
-            protocols: vec![String::new()],
+            protocols: vec![String::new(), "TLS".to_owned()], // the second is `TLS`
             python,
             kinds,
             page: None,
@@ -728,6 +728,7 @@ impl Lending {
             closed_reset,
             kafka,
             refused,
+            no_server_hello,
         } = std::mem::take(&mut self.stage.counts);
         let counts = [
             ("connections", connections),
@@ -737,6 +738,7 @@ impl Lending {
             ("closed_fin", closed_fin),
             ("closed_reset", closed_reset),
             ("connections: Kafka", kafka),
+            ("TLS connections without a ServerHello", no_server_hello),
         ];
         let refused = refused.into_iter().map(|(protocol, count)| {
             (

@@ -105,6 +105,7 @@ named_tuples! {
         pause_bytes: u64,
         skipped: (u64, u64),
         protocol: Option<String>,
+        hellos: (Vec<u8>, Vec<u8>),
         info: Option<Object>,
     }
 
@@ -206,6 +207,7 @@ impl UnreadState {
             pause_bytes: self.pause_bytes,
             skipped: [0; 2],
             protocol: None,
+            hellos: Default::default(),
         }
     }
 
@@ -219,6 +221,7 @@ impl UnreadState {
             pause_bytes: unread.pause_bytes,
             skipped: unread.skipped.into(),
             protocol,
+            hellos: unread.hellos.clone().into(),
             info,
         }
     }
