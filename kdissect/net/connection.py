@@ -50,9 +50,10 @@ from kdissect.net.tcp import (
     FLAGS,
     RST,
     SYN,
+    USUAL_BYTES,
+    USUAL_OPTIONS,
     connection_key,
     reversed_ends,
-    unusual,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ _new = tuple.__new__  # takes half the time of calling a named tuple's class
 def _window(data: bytes, header: int, end: int) -> tuple[int, bytes]:
     """Window and options of the segment whose TCP header is ``data[header:end]``."""
     window = data[header + _WINDOW] << 8 | data[header + _WINDOW + 1]
-    return window, unusual(data[header + _OPTIONS : end])
+    begin = header + _OPTIONS
+    is_usual = end - begin == USUAL_BYTES and data.startswith(USUAL_OPTIONS, begin)
+    return window, b"" if is_usual else data[begin:end]
 
 
 class Lender(Protocol):

@@ -40,8 +40,9 @@ _new = tuple.__new__
 _HEADER = Struct(">4sIIBBH")
 _HEADER_SIZE = 20
 _NO_OPERATION, _SCALE, _SACK = 1, 3, 5  # other kinds of options
-_USUAL_OPTIONS = bytes((_NO_OPERATION, _NO_OPERATION, 8))  # padding and timestamps, and nothing else if
-_USUAL_BYTES = 12  # they have so many bytes
+USUAL_OPTIONS, USUAL_BYTES = bytes((_NO_OPERATION, _NO_OPERATION, 8)), 12
+"""How options begin that are timestamps and padding, and nothing else if they have so many bytes."""
+
 _MAX_SCALE = 14  # larger ones mean this (RFC 7323, 2.3)
 _ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
 _SCALE_BYTES = 3
@@ -148,16 +149,12 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
         return "malformed TCP header"
     number, time_ns, interface, _, _ = packet
     ends, data = addresses + ports, payload[header:]
-    options = unusual(payload[_HEADER_SIZE:header]) if len(payload) >= header else None
+    options = payload[_HEADER_SIZE:header] if len(payload) >= header else None
+    if options and len(options) == USUAL_BYTES and options.startswith(USUAL_OPTIONS):
+        options = b""
     sent = ends, sequence, acknowledgment, flags, data, length - header, window, options
     values = number, time_ns, interface, *sent
     return _new(Segment, values)  # takes half the time of calling the class
-
-
-def unusual(options: bytes) -> bytes:
-    """``Segment.options`` of all options in a header."""
-    is_usual = len(options) == _USUAL_BYTES and options.startswith(_USUAL_OPTIONS)
-    return b"" if is_usual else options
 
 
 def _option(options: bytes, kind: int) -> bytes:

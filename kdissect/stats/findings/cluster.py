@@ -378,25 +378,24 @@ class SessionRule(Rule):
 
     def feed(self, tally: Tally) -> None:
         """Note the requests for a new session, and the sessions that are gone."""
-        key = tally.client, tally.connection.client.ip, tally.broker
         if tally.exchange is None:
             if (reads := tally.reads) is not None and (reads.opened.number or reads.denied.number):
-                kept = self.kept[key]
+                kept = self._kept(tally)
                 kept.opened.add_noted(tally, reads.opened)
                 kept.denied.add_noted(tally, reads.denied)
                 kept.connections.add(str(tally.connection.key))
-            return
-        response = tally.exchange.response
-        if "FETCH_SESSION_ID_NOT_FOUND" in tally.errors:
-            self.kept[key].evicted.add(tally)
-        elif (
-            response is not None
-            and not response.get("error_code")
-            and (tally.exchange.request or {}).get("session_epoch") == 0
-        ):
-            kept = self.kept[key]
-            (kept.opened if response.get("session_id") else kept.denied).add(tally)
-            kept.connections.add(str(tally.connection.key))
+        elif tally.errors and "FETCH_SESSION_ID_NOT_FOUND" in tally.errors:
+            self._kept(tally).evicted.add(tally)
+        elif (request := tally.exchange.request) and request.get("session_epoch") == 0:
+            response = tally.exchange.response
+            if response is not None and not response.get("error_code"):
+                kept = self._kept(tally)
+                (kept.opened if response.get("session_id") else kept.denied).add(tally)
+                kept.connections.add(str(tally.connection.key))
+
+    def _kept(self, tally: Tally) -> Sessions:
+        sessions: Sessions = self.kept[tally.client, tally.connection.client.ip, tally.broker]
+        return sessions
 
     def by_broker(self) -> dict[str, Sessions]:
         """The sessions of all clients of each broker."""
