@@ -195,14 +195,17 @@ class _CoreTests:
         self.of_client.append(test)
         return "of_client", len(self.of_client) - 1
 
-    def mention(
-        self, kind: str, classify: Callable[[str, int | None], int], *, otherwise: bool = False
-    ) -> CoreTest:
+    def mention(self, kind: str, classify: Callable[[str, int | None], int]) -> CoreTest:
         """A test of what bodies mention. ``classify``: from a name, and the number of a partition, to
-        ``_NOTHING``, ``_SELECTED`` or ``_EXCLUDED``; ``otherwise``: whether none of these selects.
+        ``_NOTHING`` or ``_SELECTED``.
         """
         self.mentioned.add(kind)
-        return "mentions", kind, classify, otherwise
+        return "mentions", kind, classify, (False, False)
+
+    def names(self, kind: str, names: NameTest) -> CoreTest:
+        """A test of all names of a kind."""
+        self.mentioned.add(kind)
+        return "mentions", kind, names.verdict, (names.any_in(()), names.may_exclude)
 
     def of(self, part: WherePart) -> CoreTest:
         """The test that is part of an expression. The cheapest come first."""
@@ -526,7 +529,7 @@ def build(
     if groups := tuple(group):
         is_group = NameTest(groups)
         body_tests.append(lambda exchange: is_group.any_in(content.groups(exchange)))
-        of_bodies.append(core_tests.mention("group", is_group.verdict, otherwise=is_group.any_in(())))
+        of_bodies.append(core_tests.names("group", is_group))
     topics = tuple(topic)
     partition = tuple(partition)
     partitions = _partitions(partition)
@@ -588,6 +591,11 @@ class NameTest:
     def __call__(self, name: str) -> bool:
         """Whether a name matches."""
         return self.any_in((name,))
+
+    @property
+    def may_exclude(self) -> bool:
+        """Whether a name may exclude what others select."""
+        return self._excluded is not None
 
     def verdict(self, name: str, _: int | None = None) -> int:
         """What one of several names says, see ``_NOTHING``."""
@@ -764,8 +772,7 @@ def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition], core_tes
     tests: list[Test] = []
     if is_selected_topic is not None:
         tests.append(lambda exchange: is_selected_topic.any_in(named_topics(exchange)))
-        verdict, otherwise = is_selected_topic.verdict, is_selected_topic.any_in(())
-        core_tests.of_bodies.append(core_tests.mention("topic", verdict, otherwise=otherwise))
+        core_tests.of_bodies.append(core_tests.names("topic", is_selected_topic))
     if selected:
 
         def classify(topic: str, number: int | None) -> int:

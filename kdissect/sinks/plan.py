@@ -268,7 +268,7 @@ CoreTest: TypeAlias = tuple[Any, ...]
     of_client   which bit of ``Conditions.of_client``
     number      which number; ranges that it is in, each the first and last number; the result if it is absent
     mentions    what bodies mention; from a name, and for partitions a number, to 0, 1 if that selects, 2 if
-                it excludes; the result if all are 0
+                it excludes; the result if all are 0, and whether any may exclude
     errors      the result if there are no errors in the response; with errors, it is left
     left        it is left to Python
 """

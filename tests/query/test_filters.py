@@ -395,10 +395,10 @@ def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tupl
         ("api == 'Fetch' or client_port > 5", ("of_client", 0)),
         ("not errors", ("errors", True)),
         ("any(errors) =~ 'X'", ("errors", False)),
-        ("'a' in topics", ("mentions", "topics", None, False)),
+        ("'a' in topics", ("mentions", "topics", None, (False, False))),
         (
             "topic =~ 'a' and packet == 2",
-            ("and", [number("packet", (2, 2)), ("mentions", "topic", None, False)]),
+            ("and", [number("packet", (2, 2)), ("mentions", "topic", None, (False, False))]),
         ),
         ("'a' not in topics", ("left",)),
         ("group_id == null", ("left",)),
@@ -450,8 +450,8 @@ def test_conditions_are_the_criteria() -> None:
     assert not conditions.of_client(connection(), (None,) * 4, True, 1, 3, "app-1")
     topics, names = chosen.notes.unmatched
     assert {"app-1", "billing", "app-2"} < names
-    ((_, kind, classify, otherwise),) = conditions.of_bodies
-    assert (kind, otherwise) == ("topic", False)
+    ((_, kind, classify, results),) = conditions.of_bodies
+    assert (kind, results) == ("topic", (False, True))
     assert [classify(name, None) for name in ("aa", "ab", "b")] == [1, 2, 0]
     conditions.note_name("topic", "abc")
     assert topics == {"abc"}

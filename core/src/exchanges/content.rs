@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::exchanges::connection::API_VERSIONS;
+use crate::exchanges::connection::{Frame, API_VERSIONS};
 use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
@@ -240,6 +240,8 @@ pub struct Mentions {
     pub request_topics: Option<Topics>,
     pub response_topics: Option<Topics>,
     pub groups: First,
+    /// The bytes after the correlation ID of a response.
+    pub tags: Vec<u8>,
 }
 
 /// Topic IDs in an exchange, with what stands for each.
@@ -268,36 +270,40 @@ pub struct Mentioned {
     pub named: Vec<String>,
     pub unnamed: Vec<String>,
     pub groups: Vec<String>,
+    /// Whether it is what the request mentions, and the response may mention more.
+    pub is_partial: bool,
 }
 
 impl Mentions {
-    /// Whether there is nothing to look for.
-    pub fn is_nowhere(&self) -> bool {
-        let has_topics = self.request_topics.is_some() || self.response_topics.is_some();
-        !has_topics
-            && self.groups.paths.is_empty()
-            && self.ids.request.is_empty()
-            && self.ids.response.is_empty()
+    pub fn has_ids(&self) -> bool {
+        !(self.ids.request.is_empty() && self.ids.response.is_empty())
     }
 
-    /// Odd: Python finds it. `response`: None if there is none. `topic_name`: see `CommonPlan`. `budget`: memory for
+    pub fn are_in_response(&self) -> bool {
+        self.response_topics.is_some() || !self.ids.response.is_empty()
+    }
+
+    fn are_in_request(&self) -> bool {
+        self.request_topics.is_some() || !self.ids.request.is_empty() || !self.groups.paths.is_empty()
+    }
+
+    /// Odd: Python finds it. `response`: None if there is none, or only the request is looked at. `topic_name`: see `CommonPlan`. `budget`: memory for
     /// bodies.
     pub fn find(
         &self,
         request: &[u8],
-        response: Option<&[u8]>,
+        response: Option<&Frame>,
         topic_name: &dyn Fn(&str) -> Option<String>,
         budget: i64,
     ) -> Result<Mentioned, Odd> {
         let mut found = Mentioned::default();
-        if self.is_nowhere() {
+        if response.is_none() && !self.are_in_request() {
             return Ok(found);
         }
-        let is_in_response = self.response_topics.is_some() || !self.ids.response.is_empty();
-        let decoded = self
-            .ids
-            .bodies
-            .decoded(request, response.filter(|_| is_in_response), budget)?;
+        let response = response
+            .map(|frame| frame.response_body(&self.tags))
+            .transpose()?;
+        let decoded = self.ids.bodies.decoded(request, response, budget)?;
         let refs = self.ids.refs_in(&decoded)?;
         let mut shown = Shown::default();
         for id in refs.ids {

@@ -489,8 +489,7 @@ impl<'py> FromPyObject<'_, 'py> for Conditions {
                     Python::attach(|py| {
                         let plan: Option<MentionsPlan<'_>> =
                             mentions.call(py, (api_key, api_version)).ok()?;
-                        let (found, tags) = plan?.mentions().ok()?;
-                        Some((Arc::new(found), tags))
+                        plan?.mentions().ok().map(Arc::new)
                     })
                 }),
                 topic_name: Box::new(move |id, completed_ns| {
@@ -534,7 +533,7 @@ fn test(
             Criterion::Number(number, ranges, if_absent)
         }
         "mentions" => {
-            let (_, kind, classify, otherwise): (String, String, Function, bool) = form.extract()?;
+            let (_, kind, classify, results): (String, String, Function, (bool, bool)) = form.extract()?;
             let noted: Vec<String> = get(conditions, "noted")?;
             let is_noted = noted.contains(&kind);
             let note: Option<Function> = match is_noted {
@@ -558,7 +557,7 @@ fn test(
                         }
                     })
                 }),
-                otherwise,
+                results,
                 is_noted,
             ));
             Criterion::Mentions(name_tests.len() - 1)

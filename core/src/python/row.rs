@@ -94,21 +94,20 @@ pub struct MentionsPlan<'py> {
 }
 
 impl MentionsPlan<'_> {
-    /// And the bytes after the correlation ID of a response.
-    pub fn mentions(self) -> PyResult<(Mentions, Vec<u8>)> {
+    pub fn mentions(self) -> PyResult<Mentions> {
         let names = Names::default();
         let topics = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
         names.are_of_request(true);
         let (request_topics, groups) = (topics(self.topics.0), first(&names, self.groups));
         names.are_of_request(false);
         let response_topics = topics(self.topics.1);
-        let mentions = Mentions {
+        Ok(Mentions {
             request_topics,
             response_topics,
             groups,
             ids: names.topic_ids(self.bodies, self.structs)?,
-        };
-        Ok((mentions, self.tags))
+            tags: self.tags,
+        })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which exchanges are selected: `Conditions` of kdissect/sinks/plan.py. A test is true, false or unknown; Python
 //! takes an exchange if that leaves open whether it is selected.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,6 +76,8 @@ pub struct NameTest {
     pub classify: Classify,
     /// The result if no name says anything.
     pub otherwise: bool,
+    /// Whether any name may exclude exchanges.
+    pub may_exclude: bool,
     /// Whether all names are classified while nothing is selected, so that Python notes them.
     pub is_noted: bool,
     /// By name, and number of a partition.
@@ -85,8 +86,8 @@ pub struct NameTest {
     held: usize,
 }
 
-/// Where bodies mention it, and the bytes after the correlation ID of a response; None: Python finds it.
-type KnownMentions = Option<(Arc<Mentions>, Vec<u8>)>;
+/// Where bodies mention it; None: Python finds it.
+type KnownMentions = Option<Arc<Mentions>>;
 
 /// The functions classify Python.
 #[allow(clippy::type_complexity)] // of functions
@@ -132,6 +133,7 @@ pub struct Decision {
 }
 
 /// What tests of an exchange share.
+#[derive(Clone, Copy)]
 struct Facts<'a> {
     candidate: &'a Candidate<'a>,
     /// None: Python finds it.
@@ -196,11 +198,17 @@ impl Candidate<'_> {
 }
 
 impl NameTest {
-    pub fn new(kind: Mention, classify: Classify, otherwise: bool, is_noted: bool) -> Self {
+    pub fn new(
+        kind: Mention,
+        classify: Classify,
+        (otherwise, may_exclude): (bool, bool),
+        is_noted: bool,
+    ) -> Self {
         NameTest {
             kind,
             classify,
             otherwise,
+            may_exclude,
             is_noted,
             known: HashMap::new(),
             held: 0,
@@ -223,7 +231,8 @@ impl NameTest {
         Ok(vote)
     }
 
-    fn is_true(&mut self, mentioned: &Mentioned) -> Result<bool, Odd> {
+    /// None: it depends on the response, which was not looked at.
+    fn is_true(&mut self, mentioned: &Mentioned) -> Result<Option<bool>, Odd> {
         let mut is_selected = self.otherwise;
         let mut is_excluded = false;
         let mut add = |vote: Vote| {
@@ -245,7 +254,9 @@ impl NameTest {
                 add(self.vote(topic, Some(*number))?);
             }
         }
-        Ok(is_selected && !is_excluded)
+        let is_whole = !mentioned.is_partial || matches!(self.kind, Mention::Group | Mention::GroupId);
+        let is_final = is_whole || is_excluded || (is_selected && !self.may_exclude);
+        Ok(Some(is_selected && !is_excluded).filter(|_| is_final))
     }
 }
 
@@ -264,7 +275,7 @@ impl Criterion {
                     .any(|(first, last)| (*first..=*last).contains(&value)),
             })),
             Criterion::Mentions(index) => match (facts.mentioned, name_tests.get_mut(*index)) {
-                (Some(mentioned), Some(name_tests)) => name_tests.is_true(mentioned).map(Some),
+                (Some(mentioned), Some(name_tests)) => name_tests.is_true(mentioned),
                 _ => Ok(None),
             },
             Criterion::Errors(if_none) => Ok(Some(*if_none).filter(|_| !facts.has_errors)),
@@ -330,80 +341,99 @@ impl Criteria {
 
     /// What an exchange is. Odd: Python must decide. It has no effect but notes of names.
     pub fn decide(&mut self, candidate: &Candidate<'_>) -> Result<Decision, Odd> {
-        let mut facts = Facts {
+        let facts = Facts {
             candidate,
             mentioned: None,
             has_errors: true,
         };
-        let is_in_time = self.times_ns.contains(&self.time_ns(candidate));
-        let name_tests = &mut self.name_tests;
-        let header = match is_in_time {
-            true => self.of_header.is_true(&facts, name_tests)?,
+        let header = match self.times_ns.contains(&self.time_ns(candidate)) {
+            true => self.of_header.is_true(&facts, &mut self.name_tests)?,
             false => Some(false),
         };
-        let mut decision = Decision::default();
         let mut known = match header {
-            Some(true) => self.of_bodies.is_true(&facts, name_tests)?,
+            Some(true) => self.test_bodies(&facts)?,
             _ => header,
         };
+        let is_open = header == Some(true) && known.is_none();
         let notes_names = !self.has_match && self.name_tests.iter().any(|each| each.is_noted);
         let notes_ids = self.notes_ids && header == Some(true);
-        let needs_more = header == Some(true) && known.is_none() && self.of_bodies.mentions();
-        let mentioned = match notes_names || notes_ids || needs_more {
-            true => Some(self.mentioned(candidate)),
-            false => None,
-        };
-        let mentioned = match mentioned {
-            Some(Err(odd)) if notes_names || notes_ids => return Err(odd),
-            Some(found) => found.ok(),
-            None => None,
-        };
-        let name_tests = &mut self.name_tests;
-        if let Some(mentioned) = &mentioned {
-            for each in name_tests.iter_mut().filter(|each| notes_names && each.is_noted) {
-                each.is_true(mentioned)?;
+        let mut mentioned = None;
+        if notes_names || notes_ids || (is_open && self.of_bodies.mentions()) {
+            let mentions = self.known_mentions(candidate.header);
+            let has_ids = || mentions.as_ref().is_none_or(|each| each.has_ids());
+            let needs_all = notes_names || (notes_ids && has_ids());
+            if is_open && !needs_all {
+                mentioned = self.find(candidate, &mentions, false).ok();
+                let mentioned = mentioned.as_ref();
+                known = self.test_bodies(&Facts { mentioned, ..facts })?;
             }
-            facts.mentioned = Some(mentioned);
-        }
-        if header == Some(true) && known.is_none() {
-            known = self.of_bodies.is_true(&facts, name_tests)?;
-            if known.is_none() {
-                facts.has_errors = false;
-                known = self.of_bodies.is_true(&facts, name_tests)?;
-                decision.leaves_errors = true;
+            if needs_all || (is_open && known.is_none()) {
+                mentioned = match self.find(candidate, &mentions, true) {
+                    Err(odd) if needs_all => return Err(odd),
+                    found => found.ok(),
+                };
+            }
+            for each in self.name_tests.iter_mut().filter(|_| notes_names) {
+                mentioned.as_ref().map(|found| each.is_true(found)).transpose()?;
             }
         }
-        decision.is_selected = known.ok_or_else(|| Why::Condition.odd())?;
-        decision.unnamed = match mentioned {
-            Some(mentioned) if notes_ids => mentioned.unnamed,
-            _ => Vec::new(),
-        };
-        Ok(decision)
+        let mut leaves_errors = false;
+        for has_errors in [true, false] {
+            if is_open && known.is_none() {
+                leaves_errors = !has_errors;
+                let mentioned = mentioned.as_ref();
+                known = self.test_bodies(&Facts {
+                    candidate,
+                    mentioned,
+                    has_errors,
+                })?;
+            }
+        }
+        Ok(Decision {
+            is_selected: known.ok_or_else(|| Why::Condition.odd())?,
+            leaves_errors,
+            unnamed: mentioned
+                .filter(|_| notes_ids)
+                .map_or(Vec::new(), |found| found.unnamed),
+        })
     }
 
-    fn mentioned(&mut self, candidate: &Candidate<'_>) -> Result<Mentioned, Odd> {
-        let &Candidate {
-            header,
-            request,
-            response,
-            completed_ns,
-            ..
-        } = candidate;
-        let place = (header.api_key, header.api_version);
-        let known = match self.places.entry(place) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert((self.mentions)(place.0, place.1)),
-        };
-        let (mentions, tags) = known.as_ref().ok_or_else(|| Why::Layout.odd())?;
-        if mentions.is_nowhere() {
-            return Ok(Mentioned::default());
-        }
-        let response = response.map(|frame| frame.response_body(tags)).transpose()?;
-        let topic_name = |id: &str| (self.topic_name)(id, completed_ns);
-        let request = request.data.get(header.body_pos..).ok_or(Odd)?;
-        guarded(|| mentions.find(request, response, &topic_name, self.budget))
+    fn test_bodies(&mut self, facts: &Facts<'_>) -> Result<Option<bool>, Odd> {
+        self.of_bodies.is_true(facts, &mut self.name_tests)
+    }
+
+    fn known_mentions(&mut self, header: &Header) -> Option<Arc<Mentions>> {
+        let (api_key, api_version) = (header.api_key, header.api_version);
+        let known = self.places.entry((api_key, api_version));
+        known
+            .or_insert_with(|| (self.mentions)(api_key, api_version))
+            .clone()
+    }
+
+    /// What bodies mention; most requests mention all that decides, so the response can wait.
+    fn find(
+        &self,
+        candidate: &Candidate<'_>,
+        mentions: &Option<Arc<Mentions>>,
+        in_response: bool,
+    ) -> Result<Mentioned, Odd> {
+        let mentions = mentions.as_ref().ok_or_else(|| Why::Layout.odd())?;
+        let topic_name = |id: &str| (self.topic_name)(id, candidate.completed_ns);
+        let request = candidate
+            .request
+            .data
+            .get(candidate.header.body_pos..)
+            .ok_or(Odd)?;
+        let response = candidate
+            .response
+            .filter(|_| in_response && mentions.are_in_response());
+        let is_partial = candidate.response.is_some() && !in_response && mentions.are_in_response();
+        let mut found = guarded(|| mentions.find(request, response, &topic_name, self.budget))?;
+        found.is_partial = is_partial;
+        Ok(found)
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -565,14 +595,14 @@ mod tests {
                 _ => Vote::Nothing,
             })
         });
-        let mut name_tests = NameTest::new(Mention::Group, classify, false, false);
+        let mut name_tests = NameTest::new(Mention::Group, classify, (false, true), false);
         let mut is_true = |groups: &[&str]| {
             let groups = groups.iter().map(|group| (*group).to_owned()).collect();
             let mentioned = Mentioned {
                 groups,
                 ..Mentioned::default()
             };
-            name_tests.is_true(&mentioned).unwrap()
+            name_tests.is_true(&mentioned).unwrap().unwrap()
         };
         assert!(is_true(&["other", "yes"]));
         assert!(!is_true(&["yes", "no"]));
@@ -584,5 +614,32 @@ mod tests {
         let many: Vec<String> = (0..2 * VOTES).map(|number| number.to_string()).collect();
         is_true(&many.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(name_tests.known.len() <= VOTES);
+    }
+
+    #[test]
+    fn a_request_alone_decides_if_nothing_can_exclude() {
+        for (kind, may_exclude, expected) in [
+            (Mention::Topic, false, [Some(true), None]),
+            (Mention::Topic, true, [None, None]),
+            (Mention::Group, true, [Some(true), Some(false)]),
+        ] {
+            let classify: Classify = Box::new(|name, _| {
+                Ok(match name {
+                    "yes" => Vote::Selected,
+                    _ => Vote::Nothing,
+                })
+            });
+            let mut test = NameTest::new(kind, classify, (false, may_exclude), false);
+            let is_true = ["yes", "other"].map(|name| {
+                let mentioned = Mentioned {
+                    topics: vec![name.to_owned()],
+                    groups: vec![name.to_owned()],
+                    is_partial: true,
+                    ..Mentioned::default()
+                };
+                test.is_true(&mentioned).unwrap()
+            });
+            assert_eq!(is_true, expected, "{kind:?}");
+        }
     }
 }
