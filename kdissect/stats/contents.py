@@ -57,7 +57,11 @@ class CountedRun(NamedTuple):
 
 
 class WrittenPartition(NamedTuple):
-    """What was written to a partition; ``ends``: the offsets after it."""
+    """What was written to a partition; ``ends``: the offsets after it.
+
+    Attributes:
+        repeatable: checksum and length of batches that may have been sent before, or may be sent again.
+    """
 
     partition: int
     noted: Noted
@@ -65,6 +69,7 @@ class WrittenPartition(NamedTuple):
     codecs: list[tuple[str, int]]
     ends: Counted
     runs: list[CountedRun]
+    repeatable: list[tuple[int, int]]
 
     @property
     def touches(self) -> int:

@@ -125,9 +125,15 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites
             size,
             [
                 WrittenPartition(
-                    partition, Noted(*each), counted, codecs, ends, [CountedRun(*run) for run in runs]
+                    partition,
+                    Noted(*each),
+                    counted,
+                    codecs,
+                    ends,
+                    [CountedRun(*run) for run in runs],
+                    repeatable,
                 )
-                for partition, each, counted, codecs, ends, runs in partitions
+                for partition, each, counted, codecs, ends, runs, repeatable in partitions
             ],
         )
         for topic, exchanges, service_us, noted, size, partitions in topics

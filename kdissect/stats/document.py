@@ -85,6 +85,7 @@ class MemberRow:
     address: str = described("The last address it was seen from.")
     joined: datetime | None = described("When it first sent a join request; null if that was not captured.")
     left: datetime | None = described("When it left on its own; null if it did not.")
+    left_reason: str | None = described("The reason that it gave for that (KIP-800).")
     last: datetime = described("When it was last seen and accepted.")
     heartbeats: int = described("Heartbeats without an error or a change.")
     generation: int | None = described("The last generation it was seen in.")
@@ -716,8 +717,7 @@ class RecordsRow(OfCluster):
     produced_bytes_per_second: float | None = described("As above.")
     sent_bytes: int = described(
         "Bytes of all batches that producers sent: also those that were rejected, or for which no response "
-        "says whether they were written, and which producers usually send again. `produced_bytes` are the "
-        "goodput, these the throughput."
+        "says whether they were written, and which producers usually send again."
     )
     sent_bytes_per_second: float | None = described("Over the time span of the whole summary.")
     fetched_records: int | None = described("Records sent to consumers; null as above.")
@@ -746,6 +746,14 @@ class TopicRow(RecordsRow):
 
     topic: str = described("Topic name, or topic ID if no name was seen.")
     partitions: int = described("Distinct partitions written or read.")
+    duplicate_bytes: int = described(
+        "Bytes of `produced_bytes` in batches that a broker had accepted before: the same bytes on another "
+        "connection, because the producer gave up after 1 s or more. Only the first 20 exchanges of each "
+        "connection are searched for them. With idempotence the broker stores them once, without it again."
+    )
+    goodput_bytes_per_second: float | None = described(
+        "Bytes accepted without those; `sent_bytes_per_second` is the throughput."
+    )
     producers: list[str] = described("Clients that wrote to it: at most 20.")
     consumers: list[str] = described("Clients that read from it: at most 20.")
     produce_service_us: Spread = described(

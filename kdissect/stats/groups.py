@@ -122,6 +122,7 @@ class Member(Summed):
         if event.event == LEAVE and event.error is None:
             self.left_ns = later(self.left_ns, time_ns)
             _note(self.latest, "instance", key, event.group_instance_id)
+            _note(self.latest, "left_reason", key, event.reason or "")
             return  # an administrator may have sent it
         if event.error is not None or event.completed_ns is None:
             return
@@ -506,6 +507,7 @@ def _member(member_id: str, member: Member) -> MemberRow:
         address=member.latest_value("address"),
         joined=None if member.joined_ns is None else moment(member.joined_ns),
         left=moment(member.left_ns) if _has_left(member) and member.left_ns is not None else None,
+        left_reason=(member.latest_value("left_reason") or None) if _has_left(member) else None,
         last=moment(member.alive_ns),
         heartbeats=member.heartbeats,
         generation=member.latest_value("generation"),

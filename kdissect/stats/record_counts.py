@@ -11,9 +11,21 @@ from kdissect.limits import MIB, Limits
 from kdissect.model import UNACKNOWLEDGED
 from kdissect.stats.contents import EACH
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles, other_counts
-from kdissect.stats.sums import Summed, merged, own, summed, total
+from kdissect.stats.sums import (
+    Summed,
+    earlier,
+    earliest,
+    later,
+    latest,
+    merged,
+    own,
+    summed,
+    total,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kdissect.exchanges.touched import Touched
     from kdissect.kafka.compression import Budget
     from kdissect.kafka.records import BatchTotals, RecordData
@@ -23,6 +35,8 @@ if TYPE_CHECKING:
 
 _FIRST_EXCHANGES = 20  # exchanges of a connection whose batches are all decompressed
 _ONE_IN = 16
+LATE_US = 1_000_000
+"""After so long, a producer may have given up and send its batches again. The core has it, too."""
 _LIMITS = Limits(inflated_bytes=16 * MIB)  # larger batches are left out
 _UNCOMPRESSED = COMPRESSION[0]
 _LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
@@ -222,11 +236,38 @@ class TouchedRows:
 
 
 @summed
+class Acceptances(Summed):
+    """How often brokers accepted a batch, and the first and last of the connections in order of their IDs."""
+
+    count: int = total()
+    first: str | None = earliest()
+    last: str | None = latest()
+
+    def add(self, connection: str) -> None:
+        """Add one."""
+        self.count += 1
+        self.first, self.last = earlier(self.first, connection), later(self.last, connection)
+
+    @property
+    def again(self) -> int:
+        """All but one, if they are of several connections: a producer does not repeat what was accepted on a
+        connection that it still has.
+        """
+        return 0 if self.first == self.last else self.count - 1
+
+
+@summed
 class RecordCounts(Summed):
-    """Counts of records by topic, and by partition if requested."""
+    """Counts of records by topic, and by partition if requested.
+
+    Attributes:
+        repeatable: batches that producers may have sent more than once, by checksum and length: those
+            accepted late, and those in the first exchanges of each connection.
+    """
 
     topics: Bounded[str, TopicRecords] = merged()
     partitions: Bounded[Partition, Volume] = merged()
+    repeatable: Bounded[tuple[str, int, int, int], Acceptances] = merged()
     _by_partition: bool = own()
 
     takes = EACH
@@ -234,6 +275,7 @@ class RecordCounts(Summed):
     def __init__(self, limits: Limits, *, by_partition: bool = False) -> None:
         self.topics = Bounded(limits.summary_rows, TopicRecords)
         self.partitions = Bounded(limits.summary_rows, Volume)
+        self.repeatable = Bounded(limits.resent_records, Acceptances)
         self._by_partition = by_partition
 
     def feed(self, tally: Tally) -> None:
@@ -242,7 +284,16 @@ class RecordCounts(Summed):
             self._add_volumes(tally)
             return
         topics = TouchedRows(self.topics, tally)
+        is_repeatable = tally.exchange.number <= _FIRST_EXCHANGES or (tally.latency_us or 0) >= LATE_US
         for each in tally.touched:
+            if is_repeatable and each.produced is not None and each.error == 0:
+                batches = each.produced.batches()
+                self._add_repeatable(
+                    tally,
+                    each.topic,
+                    each.partition,
+                    [(one["crc"], one["batch_length"]) for one in batches if "batch_length" in one],
+                )
             if topics.count(each.topic, each) and self._by_partition:
                 partition = self.partitions[each.topic, each.partition]
                 partition.add(each, tally)
@@ -254,7 +305,24 @@ class RecordCounts(Summed):
         """Exchanges with topics and partitions without their own row."""
         return other_counts(topics=(self.topics, "touches"), partitions=(self.partitions, "touches"))
 
+    def duplicate_bytes(self) -> Counter[str]:
+        """By topic, the bytes of batches that brokers accepted more than once."""
+        duplicates: Counter[str] = Counter()
+        for (topic, _, _, length), each in self.repeatable.items():
+            if each.again:
+                duplicates[topic] += each.again * (_LOG_OVERHEAD + length)
+        return duplicates
+
+    def _add_repeatable(
+        self, tally: Tally, topic: str, partition: int, batches: Iterable[tuple[int, int]]
+    ) -> None:
+        for crc, length in batches:
+            self.repeatable[topic, partition, crc, length].add(tally.connection.id)
+
     def _add_volumes(self, tally: Alike) -> None:
+        for written in tally.writes.topics if tally.writes is not None else ():
+            for one in written.partitions:
+                self._add_repeatable(tally, written.topic.name, one.partition, one.repeatable)
         for name, each in tally.volumes():
             self.topics[name].add_counted(tally, each)
             if self._by_partition:

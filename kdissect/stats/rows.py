@@ -204,8 +204,16 @@ def connections(traffic: Traffic, seconds: float) -> list[document.ConnectionRow
 
 def topics(records: RecordCounts, seconds: float) -> list[document.TopicRow]:
     """By topic, the one with most bytes first."""
+    duplicates = records.duplicate_bytes()
     return [
-        row_of(document.TopicRow, each, topic=name, **volume(each, seconds))
+        row_of(
+            document.TopicRow,
+            each,
+            topic=name,
+            duplicate_bytes=duplicates[name],
+            goodput_bytes_per_second=per_second(each.produced.bytes - duplicates[name], seconds),
+            **volume(each, seconds),
+        )
         for name, each in sorted(records.topics.items(), key=_bytes_then_name)
     ]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
@@ -282,6 +282,13 @@ def _groups(summary: Summary) -> _ScreenBlock | None:
 _STATES = {"unknown": "no members seen"}
 
 
+def _empty(group: GroupHistory) -> str:
+    """With the reason that its last member gave when it left."""
+    left = [(row.left, row.left_reason) for row in group.members if row.left is not None]
+    reason = max(left, key=itemgetter(0))[1] if left else None
+    return f"empty (left: {quoted(reason, _REASON)})" if reason else "empty"
+
+
 def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
     known = [row.lag for row in lags if row.lag is not None]
     behind = max((row.seconds for row in lags if row.seconds is not None), default=None)
@@ -289,6 +296,8 @@ def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
     text = facts(
         f"{group.state}, {many(group.present, 'member')}"
         if group.present
+        else _empty(group)
+        if group.state == "empty"
         else _STATES.get(group.state, group.state),
         f"committed lag {sum(known):,}{f' ({seconds(behind)})' if behind else ''}" if known else "",
         many(len(group.storms), "storm") if group.storms else "",

@@ -262,8 +262,13 @@ def _bytes(per_second: float | None) -> str:
     return ABSENT if per_second is None else size(round(per_second))
 
 
+def _goodput(row: document.TopicRow) -> str:
+    """What was accepted, where some of it was more than once."""
+    return _bytes(row.goodput_bytes_per_second) if row.duplicate_bytes else ABSENT
+
+
 def _sent(row: document.RecordsRow) -> str:
-    """Throughput, where it is more than goodput."""
+    """Throughput, where it is more than what was accepted."""
     return ABSENT if row.sent_bytes == row.produced_bytes else _bytes(row.sent_bytes_per_second)
 
 
@@ -409,6 +414,7 @@ _TOPICS = (
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_RECORDS,
+    View("GOODPUT/s", lambda row: _goodput(row), right=True, is_rare=True),
 )
 _PARTITIONS = (
     View("PARTITION", _partition, keep=True, shrinks=True),

@@ -129,6 +129,11 @@ def test_a_slow_transfer_lasts_until_its_last_byte() -> None:
 
 def test_each_rebalance_of_the_group_and_no_storm() -> None:
     (group,) = document_of("poll-timeout")["group_history"]
+    assert [(each["client"], each["left_reason"]) for each in group["members"]] == [
+        ("inv-2", "the consumer is being closed"),
+        ("inv-1", "consumer poll timeout has expired."),
+        ("inv-1", "the consumer is being closed"),
+    ]
     assert len(group["rebalances"]) == 1 + truth("poll-timeout")["rebalances_after_first"]
     assert (group["storms"], group["state"], group["present"]) == ([], "empty", 0)
 

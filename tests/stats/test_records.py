@@ -124,3 +124,35 @@ def test_codecs_of_what_was_fetched_are_not_those_of_what_was_produced() -> None
     counts.feed(producers.produce(1, 0))
     topic = counts.topics["orders"]
     assert (topic.codecs, topic.fetched_codecs) == ({"none": 1}, {"gzip": 1})
+
+
+# --- goodput ------------------------------------------------------------------------------------------------
+
+
+def test_batches_that_producers_sent_again() -> None:
+    path = Path("samples/troubles/sent-again.pcap.gz")
+    known = json.loads(path.with_name("sent-again.truth.json").read_text())
+    counts = records(path)
+    duplicates = counts.duplicate_bytes()
+    for topic, acknowledged in known["acknowledged"].items():
+        volume = counts.topics[topic].produced
+        assert volume.records - acknowledged == 2
+        assert duplicates[topic] == 2 * 107  # the late ones have longer keys
+    assert known["stored"] == {"orders": 14, "clicks": 12}
+
+
+def test_the_same_batch_on_one_connection_is_not_sent_again() -> None:
+    counts = RecordCounts(DEFAULT)
+    data = batch([Item()])
+    for _ in range(2):
+        counts.feed(produce(0, RecordData(data, 0, len(data))))
+    assert counts.topics["orders"].produced.batches == 2
+    assert counts.duplicate_bytes() == {}
+
+
+def test_codecs_show_what_brokers_compress_anew() -> None:
+    topics = records(Path("samples/troubles/recompressed.pcap.gz")).topics
+    assert {name: ({*each.codecs}, {*each.fetched_codecs}) for name, each in topics.items()} == {
+        "orders": ({"lz4"}, {"lz4"}),
+        "anew": ({"lz4"}, {"gzip"}),
+    }

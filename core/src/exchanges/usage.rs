@@ -24,6 +24,8 @@ const FIRST_EXCHANGES: u64 = 20;
 const ONE_IN: u32 = 16;
 const METADATA: &str = "__cluster_metadata";
 const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
+/// After so long, a producer may have given up (`LATE_US` of kdissect/stats/record_counts.py).
+const LATE_NS: i64 = SECOND_NS;
 /// Before this sequence number, Python looks for records that were sent before with an earlier producer epoch
 /// (`EpochDuplicates` of kdissect/stats/findings/producers.py).
 const FRESH: i64 = 10_000;
@@ -103,16 +105,20 @@ pub struct Write {
     pub codecs: Vec<(&'static str, u64)>,
     /// Producer ID and epoch, first sequence number, number of records.
     pub numbered: Vec<(i64, i16, i64, u64)>,
+    /// Checksum and length of batches that may have been sent before, or may be sent again.
+    pub repeatable: Vec<(u32, i32)>,
 }
 
 impl Write {
-    /// `number`: of the exchange; `time_ns`: of its request.
-    pub fn of(data: &[u8], number: u64, time_ns: i64) -> Result<Self, Odd> {
+    /// `number`: of the exchange; `time_ns`: of its request; `latency_ns`: until its response.
+    pub fn of(data: &[u8], number: u64, time_ns: i64, latency_ns: i64) -> Result<Self, Odd> {
+        let is_repeatable = number <= FIRST_EXCHANGES || latency_ns >= LATE_NS;
         let mut write = Write {
             bytes: data.len() as u64,
             records: 0,
             codecs: Vec::new(),
             numbered: Vec::new(),
+            repeatable: Vec::new(),
         };
         if data.len() >= LARGE_BYTES {
             return Err(Why::Records.odd());
@@ -129,6 +135,9 @@ impl Write {
             let records = u64::from(batch.records.unsigned_abs());
             write.records += records;
             tally(&mut write.codecs, batch.codec(), 1);
+            if is_repeatable {
+                write.repeatable.push((batch.crc, batch.length));
+            }
             if batch.producer_id >= 0 {
                 let base = i64::from(batch.base_sequence);
                 let is_fresh = batch.producer_epoch > 0 && base < FRESH;
@@ -241,8 +250,8 @@ impl Read {
     }
 }
 
-/// How long a consumer took between fetches whose think time is known, and how long it waited for them: `CountedPolls` of
-/// kdissect/stats/contents.py.
+/// How long a consumer took between fetches whose think time is known, and how long it waited for them: `CountedPolls`
+/// of kdissect/stats/contents.py.
 #[derive(Default)]
 pub struct Polls {
     pub count: u64,

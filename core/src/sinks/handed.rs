@@ -119,6 +119,7 @@ pub type PythonWritten = (
     Vec<(&'static str, u64)>,
     PythonSamples,
     Vec<PythonRun>,
+    Vec<(u32, i32)>,
 );
 pub type PythonWrittenTopic = (
     PythonTopic,

@@ -213,6 +213,7 @@ struct WrittenPartition {
     codecs: Vec<(&'static str, u64)>,
     ends: Samples,
     runs: Vec<Run>,
+    repeatable: Vec<(u32, i32)>,
 }
 
 /// Batches with a producer ID and epoch.
@@ -488,7 +489,12 @@ fn found<'b, 'a>(
                 let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records), each.error) else {
                     return Err(Odd);
                 };
-                let write = Write::of(data, exchange.number, exchange.request.end_ns)?;
+                let write = Write::of(
+                    data,
+                    exchange.number,
+                    exchange.request.end_ns,
+                    exchange.latency_ns()?,
+                )?;
                 let base = field(each.response, fields.base_offset)?.filter(|offset| *offset >= 0);
                 let records = i64::try_from(write.records).map_err(|_| Odd)?;
                 let end = base
@@ -765,7 +771,8 @@ impl Group {
                         add_run(&mut written.runs, stamp, numbered);
                         add_batch(producers, stamp.0, numbered);
                     }
-                    more += written.runs.len() - before;
+                    written.repeatable.extend_from_slice(&write.repeatable);
+                    more += written.runs.len() - before + write.repeatable.len();
                 }
             }
             (Detail::Reads(reads), CountedContent::Fetch(fetch)) => {
@@ -1070,6 +1077,7 @@ fn written_topic((name, topic): (String, Topic<WrittenTopic, WrittenPartition>))
             written.codecs,
             python_samples(&written.ends),
             runs.collect(),
+            written.repeatable,
         )
     });
     (
