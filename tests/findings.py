@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
-from kdissect.stats.contents import ONE, SUM
+from kdissect.stats.contents import ONE, SUM, SUM_OF_CONNECTION
 from kdissect.stats.document import FindingRow, ImpactRow, NamesRow, ScopeRow
 from kdissect.stats.findings.causes import rows
 from kdissect.stats.tallies import Summing
@@ -60,7 +60,9 @@ def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
 
 def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:
     """The rule, after it has seen exchanges."""
-    summing = Summing(DEFAULT, [rule.feed] if SUM in rule.takes else [])
+    summing = Summing(
+        DEFAULT, *([rule.feed] if form in rule.takes else [] for form in (SUM, SUM_OF_CONNECTION))
+    )
     for each in facts:
         if ONE in rule.takes and (each.has_flaw or not rule.needs_flaws):
             rule.feed(each)

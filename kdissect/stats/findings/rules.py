@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdissect.stats.by_cluster import ByCluster
-from kdissect.stats.contents import EACH, SUM, SUMS
+from kdissect.stats.contents import EACH, FORMS
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ClientUnserved,
@@ -137,7 +137,7 @@ class RuleSet(Summed):
     rules: dict[str, Rule] = merged_by_name()
     _by_api: dict[tuple[str, str, bool], list[Rule]] = fed(dict)
 
-    takes = EACH | SUMS
+    takes = frozenset(FORMS)
 
     def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
         self.rules = {rule.name: rule(limits) for rule in rules}
@@ -161,7 +161,10 @@ class RuleSet(Summed):
             for rule in self.rules.values()
             if form in rule.takes
             and type(rule).feed is not Rule.feed
-            and (form == SUM or ((not rule.apis or api in rule.apis) and (has_flaw or not rule.needs_flaws)))
+            and (
+                form not in EACH
+                or ((not rule.apis or api in rule.apis) and (has_flaw or not rule.needs_flaws))
+            )
         ]
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -197,7 +200,7 @@ class Findings(Summed):
     of_connections: RuleSet = merged()
     of_clusters: ByCluster = merged()
 
-    takes = EACH | SUMS
+    takes = frozenset(FORMS)
 
     def __init__(self, limits: Limits) -> None:
         self.of_connections = RuleSet(limits, _OF_CONNECTIONS)
