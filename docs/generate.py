@@ -23,7 +23,7 @@ from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
-from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
+from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM, SUM_OF_CONNECTION
 from kdissect.stats.document import Summary
 from kdissect.stats.findings.capture import CAPTURE_RULES
 from kdissect.stats.findings.causes import EXPLAINS, TIES
@@ -277,9 +277,10 @@ TALLIES_HEAD = """\
 
 Each part of a summary and each rule has one way in, `feed`, and declares as `takes` which
 [tallies](glossary.md) come to it: of one exchange, which carry it and its facts; counts of the native core,
-with what is in the bodies of the exchanges; or sums of both by connection, API, version and client, with
-number, sizes and times only ([why](decisions/a-tally-is-the-only-count.md)). One that takes both sums and
-others gets each exchange twice, and counts something else each time. This page is generated.
+with what is in the bodies of the exchanges; or sums of both, with number, sizes and times only: of each
+connection by API, version and client, or of all connections between a client and a broker
+([why](decisions/a-tally-is-the-only-count.md)). One that takes both sums and others gets each exchange twice,
+and counts something else each time. This page is generated.
 """
 
 TALLIES_PARTS = """\
@@ -299,7 +300,12 @@ sum. Rules that are not listed need only connections.
 |---|---|---|---|---|
 """
 
-TAKEN = {ONE: "one exchange", COUNTED_BY_CORE: "counts of the core", SUM: "sums"}
+TAKEN = {
+    ONE: "one exchange",
+    COUNTED_BY_CORE: "counts of the core",
+    SUM_OF_CONNECTION: "sums of each connection",
+    SUM: "sums",
+}
 COUNTERS = (
     *(Traffic, TrafficTables, RecordCounts, Cluster, Intervals, Grouped),
     *(Groups, Lag, VersionUse, Transactions, ClientConnections),

@@ -65,7 +65,7 @@ def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
 def fed(facts: Iterable[Facts], *rules: type[Rule]) -> RuleSet:
     """Rules that have seen exchanges."""
     results = RuleSet(DEFAULT, rules)
-    summing = Summing(DEFAULT, [results.feed])
+    summing = Summing(DEFAULT, [results.feed], [results.feed])
     for each in facts:
         results.feed(each)
         summing.feed(each)

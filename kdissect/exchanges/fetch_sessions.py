@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.kafka.codes import error_code
 from kdissect.names import entries, kept
-from kdissect.phrases import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,16 +127,12 @@ class FetchSessions:
             self._keep((connection, assigned_id), session)
         return list(session.values())
 
-    def lend(self, connection: ConnectionKey) -> dict[int, list[Position] | None]:
-        """The positions before the next Fetch of a connection, see ``MemoryState``. None: a topic has no
-        name, and may get one.
-        """
-        lent: dict[int, list[Position] | None] = {}
-        for session_id in self._ids.get(connection, ()):
-            positions = list(self._sessions[connection, session_id].values())
-            is_nameless = any(isinstance(position.topic, TopicId) for position in positions)
-            lent[session_id] = None if is_nameless else positions
-        return lent
+    def lend(self, connection: ConnectionKey) -> dict[int, list[Position]]:
+        """The positions before the next Fetch of a connection, see ``MemoryState``."""
+        return {
+            session_id: list(self._sessions[connection, session_id].values())
+            for session_id in self._ids.get(connection, ())
+        }
 
     def restore(self, connection: ConnectionKey, session_id: int, positions: Iterable[Position]) -> None:
         """Continue with the positions after the last Fetch that the core has seen; none: the session is

@@ -27,15 +27,15 @@ class MemoryState(NamedTuple):
         unmuted_ns: by when the broker reads again.
         watermarks: those that it has seen, the least recently reported first. None: they are left to Python;
             on the way back: they are as before.
-        sessions: positions in its fetch sessions, by ID. None: the session is left to Python. On the way
-            back: those that the core has continued; without positions, it is over.
+        sessions: positions in its fetch sessions, by ID. On the way back: those that the core has continued;
+            without positions, it is over.
     """
 
     previous_ns: int | None
     fetched_ns: int | None
     unmuted_ns: int
     watermarks: Sequence[Watermark] | None
-    sessions: Mapping[int, Sequence[Position] | None]
+    sessions: Mapping[int, Sequence[Position]]
 
 
 class MemoryPlan(NamedTuple):
@@ -67,7 +67,7 @@ def memory_plan(splitters: Splitters, sessions: FetchSessions | None = None) -> 
         splitters.restore(info, state.previous_ns, state.fetched_ns, state.watermarks)
         if sessions is not None:
             for session_id, positions in state.sessions.items():
-                sessions.restore(info.key, session_id, positions or ())
+                sessions.restore(info.key, session_id, positions)
 
     limits = splitters.limits
     return MemoryPlan(lend, restore, limits.watermarks, limits.total_watermarks)

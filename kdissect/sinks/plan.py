@@ -195,6 +195,8 @@ class TallyPlan(NamedTuple):
         slowest: of so many exchanges with the longest service times more is needed than their counts.
         interval: returns the length of an interval in nanoseconds; exchanges of different intervals are not
             alike. 0: they are. Only ever a multiple of what it returned before.
+        has_cluster: returns whether the cluster of a connection is known. If not, an exchange that names one
+            is not counted.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
             alike.
     """
@@ -205,6 +207,7 @@ class TallyPlan(NamedTuple):
     memory: MemoryPlan
     slowest: int
     interval: Callable[[], int]
+    has_cluster: Callable[[ConnectionInfo], bool]
     by_group: bool
     by_partition: bool
 

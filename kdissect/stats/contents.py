@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from kdissect.stats.quantiles import Quantiles
 
-FORMS = ONE, COUNTED_BY_CORE, SUM = "one", "counted", "sum"
+FORMS = ONE, COUNTED_BY_CORE, SUM_OF_CONNECTION, SUM = "one", "counted", "sum of a connection", "sum"
 """Forms of a tally."""
 EACH, SUMS = frozenset({ONE, COUNTED_BY_CORE}), frozenset({SUM})
 """What a counter takes, which it declares as ``takes``."""

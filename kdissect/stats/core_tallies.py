@@ -9,6 +9,7 @@ from kdissect import core
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
+from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -16,6 +17,7 @@ from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import ANSWERED
+from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
 from kdissect.stats.contents import (
     COUNTED_BY_CORE,
@@ -58,6 +60,11 @@ ONLY_COUNTED = frozenset(
         *("ListPartitionReassignments", "DescribeClientQuotas", "AlterClientQuotas", "UpdateFeatures"),
         *("DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions"),
         *("AllocateProducerIds", "GetTelemetrySubscriptions", "ListConfigResources"),
+        *("LeaderAndIsr", "UpdateMetadata", "ControlledShutdown", "DeleteTopics", "DeleteRecords"),
+        *("AlterReplicaLogDirs", "ElectLeaders", "AlterPartitionReassignments", "OffsetDelete"),
+        *("DescribeUserScramCredentials", "BeginQuorumEpoch", "EndQuorumEpoch"),
+        *("DescribeQuorum", "AssignReplicasToDirs", "InitializeShareGroupState", "ReadShareGroupState"),
+        *("WriteShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary"),
     )
 )
 """Keys of the APIs of whose exchanges, without errors, summaries need only number, sizes and times."""
@@ -115,10 +122,15 @@ def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
     return one
 
 
+def _topic(name: str, topic_id: str | None, named_ns: int) -> Topic:
+    """A topic, or one whose ID stands for its name."""
+    return Topic(TopicId(name), None, named_ns) if topic_id == name else Topic(name, topic_id, named_ns)
+
+
 def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites:
     written = [
         WrittenTopic(
-            Topic(*topic),
+            _topic(*topic),
             exchanges,
             Quantiles.of(*service_us),
             Noted(*noted),
@@ -144,7 +156,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> CountedWrites
 def _reads(kind: str, max_wait_ms: int, noted: list[Any], polls: Any, topics: list[Any]) -> CountedReads:
     read = [
         ReadTopic(
-            Topic(*topic),
+            _topic(*topic),
             [
                 ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
                 for partition, touches, size, codecs, ends, lags, behind in partitions
@@ -160,7 +172,7 @@ def _reads(kind: str, max_wait_ms: int, noted: list[Any], polls: Any, topics: li
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> CountedBeats:
     committed = [
-        CommittedTopic(Topic(*topic), [CommittedPartition(*each) for each in partitions])
+        CommittedTopic(_topic(*topic), [CommittedPartition(*each) for each in partitions])
         for topic, partitions in topics
     ]
     return CountedBeats(member, last, completed_ns, committed)
@@ -168,7 +180,7 @@ def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = 
 
 def _offsets(topics: list[Any]) -> list[ReportedTopic]:
     return [
-        ReportedTopic(Topic(*topic), [ReportedPartition(*each) for each in partitions])
+        ReportedTopic(_topic(*topic), [ReportedPartition(*each) for each in partitions])
         for topic, partitions in topics
     ]
 
@@ -224,6 +236,7 @@ def tally_plan(
         memory=memory_plan(splitters, sessions),
         slowest=slowest,
         interval=interval,
+        has_cluster=lambda info: info.cluster_id is not None,
         by_group="group" in by,
         by_partition=not by.isdisjoint(("topic", "partition")),
     )
@@ -233,8 +246,8 @@ def tally_plan(
 def _row(api_key: int, version: int) -> core.native.Row | None:
     """The core's ``Row`` of an API whose exchanges it counts."""
     known = undecoded(api_key, version)
-    if not core.is_used or known is None or api_key not in COUNTED:
-        return None
+    if not core.is_used or known is None or api_key not in COUNTED or may_name_topic_ids(api_key, version):
+        return None  # names are learned from each
     api = apis.by_key(api_key)
     assert api is not None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)

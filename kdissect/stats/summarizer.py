@@ -37,7 +37,7 @@ from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
-from kdissect.stats.contents import COUNTED_BY_CORE, FORMS, ONE, SUM
+from kdissect.stats.contents import COUNTED_BY_CORE, FORMS, ONE, SUM, SUM_OF_CONNECTION
 from kdissect.stats.core_tallies import tally_plan
 from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, ExchangesByRow, RecordsByRow, Summary
 from kdissect.stats.facts import Facts
@@ -159,7 +159,7 @@ class Summarizer(Summed):
         self.learned = LearnedFacts(limits)
         self._by, self._grouped, self._slowest = by, columns, slowest
         self._sessions = FetchSessions(limits)
-        counters = self.traffic, self.traffic.sums, self.records, self.cluster, self.intervals, self.grouped
+        counters = self.traffic, self.traffic.tables, self.records, self.cluster, self.intervals, self.grouped
         self._feeds = {
             form: [
                 counter.feed
@@ -168,7 +168,13 @@ class Summarizer(Summed):
             ]
             for form in FORMS
         }
-        self._summing = Summing(limits, self._feeds[SUM], by_group="group" in by)
+        self._summing = Summing(
+            limits,
+            self._feeds[SUM],
+            self._feeds[SUM_OF_CONNECTION],
+            by_group="group" in by,
+            by_connection="connection" in by,
+        )
         self._waiting, self._waiting_bytes = [], 0
 
     def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
@@ -260,7 +266,7 @@ class Summarizer(Summed):
         self._count()
         if self.intervals is not None:
             self.intervals.connect(row)
-        self._summing.settle(row.key)
+        self._summing.settle_connection(row.key)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 
@@ -387,7 +393,7 @@ class HealthCounts(Summed):
     def __init__(self, limits: Limits) -> None:
         self.findings, self.load = Findings(limits), Load()
         self.sessions = FetchSessions(limits)
-        self._summing = Summing(limits, [self.findings.feed, self.load.add])
+        self._summing = Summing(limits, [self.findings.feed, self.load.add], [self.findings.feed])
 
     def sink(self, options: Options, criteria: Filter) -> Tallies[HealthCounts, ConnectionFeed]:
         """See ``Summarizer``; all connections count."""
@@ -414,7 +420,7 @@ class HealthCounts(Summed):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
-        self._summing.settle(row.key)
+        self._summing.settle_connection(row.key)
         self.findings.connect(row)
 
 

@@ -5,8 +5,8 @@ API, version and client, different only in time, size and content. It comes to a
 
 * each as it is made, by the pipeline (of one exchange) or by the native core (of several, with counts of what
   is in their bodies);
-* in sums (``Summing``) that have number, sizes and times only, when a connection has ended. Many counters
-  need no more.
+* in sums (``Summing``) that have number, sizes and times only: of a connection, when it has ended, or of all
+  connections between a client and a broker, at the end. Many counters need no more.
 
 What the core counts is answered, without errors, anomalies, throttle times or anything retransmitted, and all
 of it was decoded. Its tallies may come later than exchanges of other connections that were complete after
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent
 from kdissect.model import ABANDONED, ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
 from kdissect.names import entries
-from kdissect.stats.contents import SUM
-from kdissect.stats.quantiles import Quantiles
+from kdissect.stats.contents import SUM, SUM_OF_CONNECTION
+from kdissect.stats.quantiles import Distinct, Quantiles
 from kdissect.stats.sums import Summed, earliest, initialize, join, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Alike(Load):
         keys, and its attributes: what they have in common.
         connection: their connection.
         client, broker: as in ``Facts``.
-        form: how it was made; of a ``SUM``, nothing of what follows is known.
+        form: how it was made; of a sum, nothing of what follows is known.
         noted: of all of them.
         partitions: topics and partitions in each exchange, in wire order, if they are kept apart by them.
         queued_us: those that are not 0.
@@ -213,7 +213,7 @@ class Alike(Load):
 
     def __init__(self, keys: Keys, connection: ConnectionInfo, client: str, broker: str) -> None:
         initialize(self, Alike)
-        self.keys, self.connection, self.form = keys, connection, SUM
+        self.keys, self.connection, self.form = keys, connection, SUM_OF_CONNECTION
         self.client, self.broker = client, broker
 
     def add(self, tally: Tally) -> None:
@@ -300,9 +300,30 @@ Tally: TypeAlias = "Facts | Alike"
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Tallies -> sums of those that are alike. Holds ``Limits.summary_buckets`` of them, until they are passed on:
-# all of them when there are more, and those of a connection when it has ended.
+# Tallies -> sums of those that are alike: of each connection when it has ended; and of all connections of a
+# client with a broker, at the end. Holds ``Limits.summary_buckets`` of each, and passes on all when there
+# are more.
 # ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class SumOfConnections(Alike):
+    """A sum of all connections between a client and a broker; ``connection`` is the first of these.
+
+    Attributes:
+        connections: their names.
+    """
+
+    connections: Distinct = own(Distinct)
+
+    def __init__(self, first: Alike) -> None:
+        Alike.__init__(self, first.keys, first.connection, first.client, first.broker)
+        self.form, self.connections = SUM, Distinct()
+
+    def add(self, tally: Tally) -> None:
+        """Count the sum of a connection."""
+        Alike.add(self, tally)
+        self.connections.add(tally.connection.name)
 
 
 class Summing:
@@ -311,31 +332,40 @@ class Summing:
     Args:
         limits: to respect.
         counters: fed with the sums.
-        by_group: whether those of different groups differ.
+        of_connections: fed with those of each connection, before its end.
+        by_group, by_connection: whether those of different groups or connections differ.
     """
 
     def __init__(
-        self, limits: Limits, counters: Iterable[Callable[[Alike], object]], *, by_group: bool = False
+        self,
+        limits: Limits,
+        counters: Iterable[Callable[[Alike], object]],
+        of_connections: Iterable[Callable[[Alike], object]] = (),
+        *,
+        by_group: bool = False,
+        by_connection: bool = False,
     ) -> None:
-        self._counters = list(counters)
-        self._by_group = by_group
+        self._counters, self._of_connections = list(counters), list(of_connections)
+        self._by_group, self._by_connection = by_group, by_connection
         self._max_buckets = limits.summary_buckets
-        self._sums: dict[ConnectionKey, dict[tuple[Any, ...], Alike]] = {}  # by connection
-        self._held = 0
+        self._by_key: dict[ConnectionKey, dict[tuple[Any, ...], Alike]] = {}
+        self._sums: dict[tuple[Any, ...], SumOfConnections] = {}
+        self._held_by_key = self._held = 0
 
     def feed(self, tally: Tally) -> None:
         """Add a tally."""
         keys, connection = self._keys(tally), tally.connection
-        sums = self._sums.get(connection.key)
+        sums = self._by_key.get(connection.key)
         if sums is None:
-            sums = self._sums[connection.key] = {}
+            sums = self._by_key[connection.key] = {}
         one = sums.get(keys)
         if one is None:
             one = sums[keys] = Alike(Keys(*keys), connection, tally.client, tally.broker)
-            self._held += entries(keys)
+            self._held_by_key += entries(keys)
         one.add(tally)
-        if self._held > self._max_buckets:
-            self.settle()
+        if self._held_by_key > self._max_buckets:
+            for each in list(self._by_key):
+                self.settle_connection(each)
 
     def _keys(self, tally: Tally) -> tuple[Any, ...]:
         """The ``Keys`` of its sum."""
@@ -357,10 +387,35 @@ class Summing:
             tally.service_us is not None,
         )
 
-    def settle(self, connection: ConnectionKey | None = None) -> None:
-        """Pass on the sums of a connection; None: of all."""
-        for each in list(self._sums) if connection is None else (connection,):
-            for keys, one in self._sums.pop(each, {}).items():
-                self._held -= entries(keys)
-                for counter in self._counters:
-                    counter(one)
+    def settle_connection(self, connection: ConnectionKey) -> None:
+        """Pass on the sums of a connection."""
+        for keys, one in self._by_key.pop(connection, {}).items():
+            self._held_by_key -= entries(keys)
+            for counter in self._of_connections:
+                counter(one)
+            self._add(one)
+
+    def _add(self, one: Alike) -> None:
+        info = one.connection
+        name = info.name if self._by_connection else None
+        key = one.keys, info.client.ip, info.hop and info.hop.ip, info.broker, info.cluster_id, name
+        total = self._sums.get(key)
+        if total is None:
+            total = self._sums[key] = SumOfConnections(one)
+            self._held += entries(key)
+        total.add(one)
+        if self._held > self._max_buckets:
+            self._pass_on()
+
+    def settle(self) -> None:
+        """Pass on all sums."""
+        for each in list(self._by_key):
+            self.settle_connection(each)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        for one in self._sums.values():
+            for counter in self._counters:
+                counter(one)
+        self._sums.clear()
+        self._held = 0

@@ -1,8 +1,7 @@
 """Facts -> tables of APIs, brokers, clients and others on request; errors; the slowest exchanges.
 
 An exchange belongs to one row of each table, usually the same rows as thousands of others. So exchanges that
-are alike (tallies.py) are counted together first, then those of all connections, which are then added to the
-rows together.
+are alike are summed up first (tallies.py), and added to the rows together.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from kdissect.exchanges.latency import waiter
 from kdissect.exchanges.outcomes import outstanding_ns
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
-from kdissect.names import entries
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.contents import EACH, SUMS
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kdissect.limits import Limits
-    from kdissect.model import Endpoint, LatencyParts
+    from kdissect.model import LatencyParts
     from kdissect.stats.facts import Facts
-    from kdissect.stats.tallies import Alike, Tally
+    from kdissect.stats.tallies import Alike, SumOfConnections, Tally
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
@@ -39,53 +37,13 @@ _DELAYS = ("queued", "throttled", "network")
 """The parts of a latency before the broker works on the request."""
 
 
-class RowKeys(NamedTuple):
-    """The common keys of exchanges that belong to the same rows; see ``Facts`` and ``Exchange``.
-
-    Attributes:
-        group, connection: None if there is no such table.
-        cluster_id: None if it is not known.
-    """
-
-    api: str
-    api_version: int | None
-    client: str
-    broker: str
-    client_ip: str
-    group: str | None
-    connection: str | None
-    principal: str | None
-    software: str | None
-    software_version: str | None
-    cluster_id: str | None
-
-
-@summed
-class OfSameRows(Load):
-    """Exchanges that belong to the same rows.
-
-    Attributes:
-        client_end: client endpoint of the first exchange.
-        connections: their connections.
-    """
-
-    keys: RowKeys = own()
-    client_end: Endpoint = own()
-    connections: Distinct = merged(Distinct)
-
-    def __init__(self, keys: RowKeys, client_end: Endpoint) -> None:
-        Load.__init__(self)
-        self.keys = keys
-        self.client_end = client_end
-
-
 @summed
 class ApiTraffic(Load):
     """An api and its versions."""
 
     versions: Counter[int] = total(Counter)
 
-    def count(self, same: OfSameRows) -> None:
+    def count(self, same: SumOfConnections) -> None:
         """Count exchanges."""
         join(self, same, Load)
         if (version := same.keys.api_version) is not None:
@@ -99,10 +57,10 @@ class Broker(Load):
     clients: Distinct = merged(Distinct)
     connections: Distinct = merged(Distinct)
 
-    def count(self, same: OfSameRows) -> None:
+    def count(self, same: SumOfConnections) -> None:
         """Count exchanges."""
         join(self, same, Load)
-        self.clients.add(same.keys.client)
+        self.clients.add(same.client)
         self.connections.merge(same.connections)
 
 
@@ -116,11 +74,11 @@ class Client(Load):
     principals: Distinct = merged(Distinct)
     software: Distinct = merged(Distinct)
 
-    def count(self, same: OfSameRows) -> None:
+    def count(self, same: SumOfConnections) -> None:
         """Count exchanges."""
         join(self, same, Load)
         keys = same.keys
-        self.addresses.add(keys.client_ip)
+        self.addresses.add(same.connection.client.ip)
         self.apis[keys.api] += same.exchanges
         self.connections.merge(same.connections)
         if keys.principal:
@@ -136,11 +94,11 @@ class GroupTraffic(Load):
     apis: Counter[str] = total(Counter)
     clients: Distinct = merged(Distinct)
 
-    def count(self, same: OfSameRows) -> None:
+    def count(self, same: SumOfConnections) -> None:
         """Count exchanges."""
         join(self, same, Load)
         self.apis[same.keys.api] += same.exchanges
-        self.clients.add(same.keys.client)
+        self.clients.add(same.client)
 
 
 @summed
@@ -151,11 +109,11 @@ class ConnectionTraffic(Load):
     client_address: str = either("")
     broker: str = either("")
 
-    def count(self, same: OfSameRows) -> None:
+    def count(self, same: SumOfConnections) -> None:
         """Count exchanges."""
         if not self.client:
-            self.client, self.broker = same.keys.client, same.keys.broker
-            self.client_address = str(same.client_end)
+            self.client, self.broker = same.client, same.broker
+            self.client_address = str(same.connection.client)
         join(self, same, Load)
 
 
@@ -304,9 +262,6 @@ class TrafficTables(Summed):
     clients: Bounded[ClientOfCluster, Client] = merged()
     groups: Bounded[str, GroupTraffic] = merged()
     connections: Bounded[str, ConnectionTraffic] = merged()
-    _same: dict[RowKeys, OfSameRows] = own(dict)  # merge flushes them first
-    _same_entries: int = own(int)  # that they take
-    _max_same: int = own()
     _by_connection: bool = own()
 
     takes = SUMS
@@ -314,7 +269,6 @@ class TrafficTables(Summed):
     def __init__(self, limits: Limits, by: frozenset[str]) -> None:
         Summed.__init__(self)
         rows = limits.summary_rows
-        self._max_same = limits.summary_buckets
         self._by_connection = "connection" in by
         self.apis = Bounded(rows, ApiTraffic)
         self.brokers = Bounded(rows, Broker)
@@ -322,53 +276,16 @@ class TrafficTables(Summed):
         self.groups = Bounded(rows, GroupTraffic)
         self.connections = Bounded(rows, ConnectionTraffic)
 
-    def feed(self, tally: Alike) -> None:
+    def feed(self, tally: SumOfConnections) -> None:
         """Count exchanges in the rows of all tables."""
         keys, connection = tally.keys, tally.connection
-        row_keys = RowKeys(
-            keys.api,
-            keys.api_version,
-            tally.client,
-            tally.broker,
-            connection.client.ip,
-            keys.group,
-            connection.name if self._by_connection else None,
-            keys.principal,
-            keys.software,
-            keys.software_version,
-            connection.cluster_id,
-        )
-        same = self._same.get(row_keys)
-        if same is None:
-            same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
-            self._same_entries += entries(row_keys)
-        join(same, tally, Load)
-        same.connections.add(connection.name)
-        if self._same_entries >= self._max_same:
-            self.flush()
-
-    def flush(self) -> None:
-        """Add all to the rows that they belong to."""
-        for same in self._same.values():
-            self._count(same)
-        self._same.clear()
-        self._same_entries = 0
-
-    def merge(self, other: TrafficTables) -> None:
-        """Add the counts of other connections."""
-        self.flush()
-        other.flush()
-        Summed.merge(self, other)
-
-    def _count(self, same: OfSameRows) -> None:
-        keys = same.keys
-        self.apis[keys.api].count(same)
-        self.brokers[keys.broker].count(same)
-        self.clients[ClientOfCluster(keys.client, keys.cluster_id)].count(same)
+        self.apis[keys.api].count(tally)
+        self.brokers[tally.broker].count(tally)
+        self.clients[ClientOfCluster(tally.client, connection.cluster_id)].count(tally)
         if keys.group is not None:
-            self.groups[keys.group].count(same)
-        if keys.connection is not None:
-            self.connections[keys.connection].count(same)
+            self.groups[keys.group].count(tally)
+        if self._by_connection:
+            self.connections[connection.name].count(tally)
 
     @property
     def all(self) -> Load:
@@ -395,7 +312,7 @@ class Traffic(Summed):
         waits: by kind of request that brokers delay on purpose (``waiter``), and
             by the other parts of latencies: ``queued``, ``throttled``, ``network``.
         anomalies: number of anomalies by kind.
-        sums: the tables; ``tables``: the same, including all sums so far.
+        tables: of all sums so far.
     """
 
     failures: Bounded[Failure, Failures] = merged()
@@ -403,7 +320,7 @@ class Traffic(Summed):
     unanswered: Largest = merged()
     waits: Bounded[str, WaitTimes] = merged()
     anomalies: Counter[str] = total(Counter)
-    sums: TrafficTables = merged()
+    tables: TrafficTables = merged()
 
     takes = EACH
 
@@ -413,13 +330,7 @@ class Traffic(Summed):
         self.slowest = Largest(slowest)
         self.unanswered = Largest(slowest)
         self.waits = Bounded(limits.summary_rows, WaitTimes)
-        self.sums = TrafficTables(limits, by)
-
-    @property
-    def tables(self) -> TrafficTables:
-        """The tables, including all exchanges so far."""
-        self.sums.flush()
-        return self.sums
+        self.tables = TrafficTables(limits, by)
 
     def feed(self, tally: Tally) -> None:
         """Count errors, waits and anomalies; note the slowest exchanges, and unanswered requests.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from kdissect import core
 from kdissect.cli.main import main
 from kdissect.limits import DEFAULT
-from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
+from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM, SUM_OF_CONNECTION
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
-from kdissect.stats.tallies import Alike, Load, Summing
+from kdissect.stats.tallies import Alike, Load, Summing, SumOfConnections
 from kdissect.stats.traffic import TrafficTables
 from tests.captures import pcap
 from tests.core import needs_core
-from tests.exchange_factory import START_NS, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 from tests.usual_traffic import usual_traffic
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_the_core_makes_the_same_tallies(tmp_path: Path, monkeypatch: pytest.Mon
     tallies: list[dict[Any, Any]] = []
 
     def noted(_: TrafficTables, tally: Alike) -> None:
-        tallies[-1][tally.connection.id, tally.keys] = counted(tally)
+        tallies[-1][tally.connection.client.ip, tally.broker, tally.keys] = counted(tally)
 
     monkeypatch.setattr(TrafficTables, "feed", noted)
     for is_used in (core.is_used, False):
@@ -119,10 +119,39 @@ def test_rules_get_the_forms_that_they_take() -> None:
 
     def names(form: str, api: str, *, has_flaw: bool = False) -> set[str]:
         given = {rule.name for rule in rules.rules_for(form, api, has_flaw=has_flaw)}
-        return given & {"slow-broker", "connection-refused", "tls-port-mismatch", "broker-resets"}
+        return given & {
+            *("slow-broker", "connection-refused", "tls-port-mismatch", "broker-resets"),
+            "connection-per-request",
+        }
 
     assert names(ONE, "Metadata") == {"connection-refused"}
     assert names(ONE, "Produce") == set()
     assert names(ONE, "Produce", has_flaw=True) == {"tls-port-mismatch"}
     assert names(COUNTED_BY_CORE, "Produce") == set()
+    assert names(SUM_OF_CONNECTION, "Produce") == {"connection-per-request"}
     assert names(SUM, "Produce") == {"slow-broker", "connection-refused", "tls-port-mismatch"}
+
+
+def test_a_sum_is_of_all_connections_between_two_ends() -> None:
+    ports = range(100, 104)
+    facts = [
+        Facts(
+            exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, connection=connection(str(port)))
+        )
+        for port in ports
+    ]
+    each: list[Alike] = []
+    all_of_them: list[Alike] = []
+    summing = Summing(DEFAULT, [all_of_them.append], [each.append])
+    for one in facts:
+        summing.feed(one)
+        summing.settle_connection(one.connection.key)
+    assert [one.exchanges for one in each] == [1] * len(ports)
+    assert not all_of_them
+    summing.settle()
+    (whole,) = all_of_them
+    assert (whole.exchanges, whole.form) == (len(ports), SUM)
+    assert isinstance(whole, SumOfConnections)
+    assert len(whole.connections) == len(ports)
+    summing.settle()
+    assert len(all_of_them) == 1

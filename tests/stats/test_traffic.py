@@ -21,7 +21,7 @@ def traffic(*facts: Facts, **options: Any) -> Traffic:
 
 
 def fed(result: Traffic, *facts: Facts, by_group: bool = False) -> Traffic:
-    summing = Summing(DEFAULT, [result.sums.feed], by_group=by_group)
+    summing = Summing(DEFAULT, [result.tables.feed], by_group=by_group, by_connection=by_group)
     for each in facts:
         result.feed(each)
         summing.feed(each)

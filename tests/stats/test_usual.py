@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kdissect import core, dissect, open_capture, pipeline, summarize
 from kdissect.cli.main import main
-from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.nodes import names_nodes
 from kdissect.kafka import apis
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.limits import DEFAULT
 from kdissect.stats import intervals
+from kdissect.stats.cluster import NODE_APIS
 from kdissect.stats.contents import COUNTED_BY_CORE, ONE
 from kdissect.stats.core_tallies import COUNTED, ONLY_COUNTED
 from kdissect.stats.findings.rules import Findings
@@ -27,13 +27,12 @@ from tests.core import needs_core
 from tests.exchange_factory import connection
 from tests.frames import request, response
 from tests.record_batches import BASE_MS, Item, batch
+from tests.rings import packets_of, write
 from tests.segments import ACK, FIN, Talk
 from tests.test_lending import SAMPLES, SEEDS, damaged, timed
 from tests.usual_traffic import FETCH, PRODUCE, usual_traffic
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+LATECOMER = Path(__file__).resolve().parents[2] / "samples" / "kafka-4-latecomer.pcap.gz"
 PARTS_SHOWN = ("--groups", "--lag", "--versions", "--transactions", "--connections", "--findings")
 COMMANDS = (["summary", "-j", "1", "--json", *PARTS_SHOWN], ["summary", "-j", "1"], ["check", "--json"])
 
@@ -150,6 +149,15 @@ def test_a_broker_that_stops_while_it_holds_a_fetch(compare: Any, tmp_path: Path
 
 
 @needs_core
+@pytest.mark.parametrize("names", ["whole", "window"])
+def test_fetch_sessions_of_topics_without_a_name(names: str, compare: Any, tmp_path: Path) -> None:
+    """As when clients run before the capture begins: the responses with the names are missing."""
+    packets = packets_of(LATECOMER)
+    path = write(tmp_path / "cut.pcapng", packets[len(packets) // 3 :])
+    assert compare(path, "--lag", "--names", names) > 200
+
+
+@needs_core
 def test_versions_that_a_broker_supports(compare: Any, tmp_path: Path) -> None:
     """All but the slowest ten are counted; the last response holds, also for what a throttle time means."""
     path, talk = tmp_path / "versions.pcap", Talk().handshake()
@@ -258,9 +266,7 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
         if api.key in ONLY_COUNTED:
             assert usual_events(api.name) == "never"
             assert api.name not in Transactions._handlers
-            for version in range(20):
-                assert not names_nodes(api.key, version)
-                assert not names_cluster(api.key, version)
+            assert api.name not in NODE_APIS
         of_cluster = findings.of_clusters.of(connection())
         for rule in (
             *findings.of_connections.rules_for(ONE, api.name, has_flaw=False),

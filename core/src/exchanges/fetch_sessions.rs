@@ -43,6 +43,8 @@ pub struct Position {
     pub log_start: Option<i64>,
     pub error: i64,
     pub repeats: i64,
+    /// Whether the ID of the topic stands for its name.
+    pub is_nameless: bool,
 }
 
 impl Position {
@@ -99,6 +101,8 @@ pub struct Step {
     /// Whether it asks for a new one.
     pub is_first: bool,
     pub forgotten: Vec<(String, i64)>,
+    /// The IDs of topics that have a name.
+    pub named: Vec<String>,
     /// The one that the response belongs to; 0: none.
     pub assigned: i64,
 }
@@ -202,6 +206,12 @@ impl Sessions {
         Ok(())
     }
 
+    /// Whether a topic of the session that a Fetch continues has got a name since.
+    pub fn is_named_since(&self, step: &Step) -> bool {
+        let session = self.by_id.get(&step.requested).filter(|_| step.is_incremental);
+        session.is_some_and(|session| step.named.iter().any(|id| session.topics.contains_key(id)))
+    }
+
     /// Whether a Fetch with so many partitions may be added to its session.
     pub fn has_room(&self, step: &Step, partitions: usize) -> bool {
         let count = |id: i64| self.by_id.get(&id).map_or(0, |session| session.count);
@@ -300,6 +310,7 @@ mod tests {
             is_incremental,
             is_first: false,
             forgotten: Vec::new(),
+            named: Vec::new(),
             assigned,
         }
     }
@@ -355,6 +366,20 @@ mod tests {
         assert!(sessions
             .continued()
             .all(|(id, session)| id == 77 && session.count == 0));
+    }
+
+    #[test]
+    fn a_topic_that_gets_a_name_is_noticed() {
+        let mut sessions = Sessions::default();
+        fetch(&mut sessions, &step(0, false, 77), &[(0, at(Some(5), Some(9)))]);
+        let naming = |requested, is_incremental, id: &str| Step {
+            named: vec![id.into()],
+            ..step(requested, is_incremental, 77)
+        };
+        assert!(sessions.is_named_since(&naming(77, true, "orders")));
+        assert!(!sessions.is_named_since(&naming(77, true, "others")));
+        assert!(!sessions.is_named_since(&naming(77, false, "orders")));
+        assert!(!sessions.is_named_since(&naming(78, true, "orders")));
     }
 
     #[test]

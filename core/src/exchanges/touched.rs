@@ -62,6 +62,11 @@ impl<'b, 'a> Touched<'b, 'a> {
         (self.topic.clone().into_owned(), self.partition)
     }
 
+    /// Whether the ID of the topic stands for its name.
+    pub fn is_nameless(&self) -> bool {
+        self.topic_id.is_some_and(|id| id == self.topic)
+    }
+
     /// The partitions in wire order, the request's first. A partition listed twice in a message is odd.
     pub fn of(
         (of_request, of_response): &(Option<PartitionPlan>, Option<PartitionPlan>),

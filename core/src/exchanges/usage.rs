@@ -350,6 +350,7 @@ impl Fields {
             high_watermark: end(self.high_watermark)?,
             last_stable: end(self.last_stable_offset)?,
             log_start: end(self.log_start_offset)?,
+            is_nameless: each.is_nameless(),
             ..Position::default()
         };
         let data = match each.response.and_then(|body| body.get(self.records)) {
@@ -361,15 +362,30 @@ impl Fields {
     }
 
     /// What a Fetch says of its session.
-    pub fn session(&self, decoded: &Decoded<'_>, names: &dyn TopicNames) -> Result<Step, Odd> {
+    pub fn session(
+        &self,
+        decoded: &Decoded<'_>,
+        touched: &[Touched<'_, '_>],
+        names: &dyn TopicNames,
+    ) -> Result<Step, Odd> {
         let (request, response) = (&decoded.request, &decoded.response);
         let requested = field(Some(request), self.session_id)?.unwrap_or(0);
         let epoch = field(Some(request), self.session_epoch)?.unwrap_or(-1);
         let mut forgotten = Vec::new();
+        let with_names = touched.iter().filter(|each| !each.is_nameless());
+        let mut named: Vec<String> = with_names
+            .filter_map(|each| each.topic_id.map(str::to_owned))
+            .collect();
         for topic in list(request.get(self.forgotten_topics_data))? {
             let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
                 (Some(Value::Text(name)), _) if !name.is_empty() => (*name).to_owned(),
-                (_, Some(Value::Uuid(id))) if *id != NO_ID => name_of(id, names)?,
+                (_, Some(Value::Uuid(id))) if *id != NO_ID => {
+                    let name = name_of(id, names)?;
+                    if name.as_bytes() != id {
+                        named.push(std::str::from_utf8(id).map_err(|_| Odd)?.to_owned());
+                    }
+                    name
+                }
                 _ => return Err(Why::Session.odd()),
             };
             for partition in list(topic.get(self.partitions))? {
@@ -384,6 +400,7 @@ impl Fields {
             is_incremental: requested != 0 && epoch > 0,
             is_first: epoch == 0,
             forgotten,
+            named,
             assigned: field(Some(response), self.session_id)?.unwrap_or(0),
         })
     }

@@ -420,12 +420,14 @@ fn objects<'py, 'a>(
 fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<TallyPlan> {
     receivers.tally = Some(get(plan, "take")?);
     let interval: Function = get(plan, "interval")?;
+    let has_cluster: Function = get(plan, "has_cluster")?;
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
         waiting: waiting(&plan.getattr("log")?, receivers)?,
         memory: memory_plan(&plan.getattr("memory")?, receivers)?,
         slowest: get(plan, "slowest")?,
         interval: Box::new(move || Python::attach(|py| interval.call(py, ()))),
+        has_cluster: Box::new(move |info: &Handle| Python::attach(|py| has_cluster.call(py, (info,)))),
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyString, PyTuple, PyType};
 use pyo3::{IntoPyObjectExt, PyTypeInfo};
 
 use crate::exchanges::connection::{Connection, Direction, Order, Unread};
@@ -146,7 +146,7 @@ named_tuples! {
         fetched_ns: Option<i64>,
         unmuted_ns: i64,
         watermarks: Option<Vec<Watermark>>,
-        sessions: BTreeMap<i64, Option<Vec<NamedPosition>>>,
+        sessions: BTreeMap<i64, Vec<NamedPosition>>,
     }
 
     "kdissect.exchanges.latency": Watermark {
@@ -157,7 +157,7 @@ named_tuples! {
     }
 
     "kdissect.exchanges.fetch_sessions": NamedPosition as "Position" {
-        topic: String,
+        topic: TopicText,
         partition: i64,
         fetch_offset: Option<i64>,
         next_offset: Option<i64>,
@@ -271,8 +271,8 @@ impl MemoryState {
             known
         });
         let sessions = self.sessions.into_iter().map(|(id, positions)| {
-            let positions = positions.map(|all| all.into_iter().map(NamedPosition::position));
-            (id, positions.and_then(|all| Session::of(all).ok()))
+            let positions = positions.into_iter().map(NamedPosition::position);
+            (id, Session::of(positions).ok())
         });
         Ok(ConnectionMemory {
             pace: Pace {
@@ -300,7 +300,7 @@ impl MemoryState {
         });
         let sessions = memory.sessions.continued().map(|(id, session)| {
             let positions = session.positions().map(NamedPosition::of);
-            (id, Some(positions.collect()))
+            (id, positions.collect())
         });
         MemoryState {
             previous_ns: Some(memory.pace.previous_ns),
@@ -308,6 +308,37 @@ impl MemoryState {
             unmuted_ns: memory.pace.unmuted_ns,
             watermarks,
             sessions: sessions.collect(),
+        }
+    }
+}
+
+/// A `str`, or a `TopicId` of kdissect/phrases.py.
+pub struct TopicText {
+    text: String,
+    is_id: bool,
+}
+
+impl FromPyObject<'_, '_> for TopicText {
+    type Error = PyErr;
+
+    fn extract(topic: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        Ok(TopicText {
+            text: topic.extract()?,
+            is_id: !topic.is_exact_instance_of::<PyString>(),
+        })
+    }
+}
+
+impl<'py> IntoPyObject<'py> for TopicText {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        static ID: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        match self.is_id {
+            true => ID.import(py, "kdissect.phrases", "TopicId")?.call1((self.text,)),
+            false => self.text.into_bound_py_any(py),
         }
     }
 }
@@ -323,13 +354,17 @@ impl NamedPosition {
             log_start: self.log_start_offset,
             error: self.error,
             repeats: self.repeats,
+            is_nameless: self.topic.is_id,
         };
-        (self.topic, self.partition, position)
+        (self.topic.text, self.partition, position)
     }
 
     fn of((topic, partition, position): (String, i64, Position)) -> Self {
         NamedPosition {
-            topic,
+            topic: TopicText {
+                text: topic,
+                is_id: position.is_nameless,
+            },
             partition,
             fetch_offset: position.fetch_offset,
             next_offset: position.next_offset,

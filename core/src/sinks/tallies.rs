@@ -49,6 +49,7 @@ const MAX_GROUPS: usize = 256;
 const PIECES: i64 = 60;
 
 /// `TallyPlan` of kdissect/sinks/plan.py.
+#[allow(clippy::type_complexity)] // of functions
 pub struct TallyPlan {
     pub common: CommonPlan<Arc<Row>>,
     /// Keys of APIs whose responses brokers may delay.
@@ -58,6 +59,8 @@ pub struct TallyPlan {
     pub slowest: usize,
     /// The length of an interval in nanoseconds; exchanges of different intervals are not alike. 0: they are.
     pub interval: Box<dyn Fn() -> Result<i64, Odd> + Send + Sync>,
+    /// Whether Python knows the cluster of a connection.
+    pub has_cluster: Box<dyn Fn(&Handle) -> Result<bool, Odd> + Send + Sync>,
     /// Whether exchanges of different groups of consumers, or with different partitions, are not alike.
     pub by_group: bool,
     pub by_partition: bool,
@@ -91,6 +94,8 @@ struct CountedConnection {
     held: usize,
     log: Counted,
     groups: Vec<Group>,
+    /// Whether its cluster is known.
+    has_cluster: bool,
 }
 
 /// Exchanges that are alike.
@@ -350,7 +355,7 @@ impl Sink for Tallies {
             Some(plans) => Touched::of(plans, &decoded, &names)?,
             None => Vec::new(),
         };
-        if touched.iter().any(|each| is_nameless(each) || each.partition < 0) {
+        if touched.iter().any(|each| is_strange(each, plan.by_partition)) {
             return Err(Why::Nameless.odd());
         }
         let piece = request.end_ns.div_euclid(PIECE_NS);
@@ -366,6 +371,7 @@ impl Sink for Tallies {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
         };
+        connection.check_cluster(plan, &row.learned(exchange.header.api_key, &decoded)?.0)?;
         let known = connection.splitter.known();
         if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
@@ -460,11 +466,10 @@ impl Sink for Tallies {
     }
 }
 
-/// Whether the topic has an ID, but no name.
-fn is_nameless(touched: &Touched<'_, '_>) -> bool {
-    touched
-        .topic_id
-        .is_some_and(|id| id == touched.topic || id.as_bytes() == NO_ID)
+/// Whether it is no partition of a topic; without a name, it is none in tables of partitions.
+fn is_strange(touched: &Touched<'_, '_>, by_partition: bool) -> bool {
+    let is_none = touched.topic_id.is_some_and(|id| id.as_bytes() == NO_ID);
+    is_none || touched.partition < 0 || (by_partition && touched.is_nameless())
 }
 
 /// What an exchange adds.
@@ -510,7 +515,7 @@ fn found<'b, 'a>(
                 reader: fields.reader(request, row.is_replication(decoded))?,
                 max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
                 reads: reads.collect::<Result<_, Odd>>()?,
-                session: fields.session(decoded, names)?,
+                session: fields.session(decoded, touched, names)?,
             })
         }
         HEARTBEAT => CountedContent::Heartbeat,
@@ -544,12 +549,7 @@ fn found<'b, 'a>(
             });
             CountedContent::Offsets(offsets.collect::<Result<_, Odd>>()?)
         }
-        API_VERSIONS => {
-            if request.get(fields.cluster_id).is_some_and(Value::is_true) {
-                return Err(Odd); // Python learns the cluster
-            }
-            CountedContent::Versions(fields.versions(&decoded.response)?)
-        }
+        API_VERSIONS => CountedContent::Versions(fields.versions(&decoded.response)?),
         _ => CountedContent::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })
 }
@@ -607,7 +607,19 @@ impl CountedConnection {
             splitter: Splitter::new(&plan.memory, info.clone())?,
             held: 0,
             groups: Vec::new(),
+            has_cluster: false,
         })
+    }
+
+    /// Odd: Python learns the cluster that an exchange names.
+    fn check_cluster(&mut self, plan: &TallyPlan, named: &Option<&str>) -> Result<(), Odd> {
+        if named.is_some() && !self.has_cluster {
+            self.has_cluster = (plan.has_cluster)(&self.log.info)?;
+            if !self.has_cluster {
+                return Err(Why::Cluster.odd());
+            }
+        }
+        Ok(())
     }
 
     /// The place of the group of an exchange, and whether it is new.
@@ -633,7 +645,8 @@ impl CountedConnection {
         let (step, sessions) = (&fetch.session, &mut self.splitter.memory.sessions);
         sessions.take_over(step)?;
         let mut positions = fetch.positions();
-        let is_odd = positions.any(|(topic, partition, each)| sessions.is_odd(step, topic, partition, each));
+        let is_odd = sessions.is_named_since(step)
+            || positions.any(|(topic, partition, each)| sessions.is_odd(step, topic, partition, each));
         match sessions.has_room(step, fetch.reads.len()) && !is_odd {
             true => Ok(()),
             false => Err(Odd),
@@ -806,8 +819,11 @@ impl Group {
                 }
                 if fetch.session.has_session() {
                     let session = sessions.advance(&fetch.session, fetch.positions());
-                    for (topic, partitions) in session.topics() {
-                        let topic = topic_named(&mut reads.topics, topic, completed_ns);
+                    for (name, partitions) in session.topics() {
+                        let topic = topic_named(&mut reads.topics, name, completed_ns);
+                        if partitions.values().any(|each| each.is_nameless) {
+                            topic.id = Some(name.to_owned());
+                        }
                         for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
                             let known = topic.read(*partition, &mut more);
                             known.see(time_ns, stamp, position);

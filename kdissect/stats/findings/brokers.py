@@ -16,7 +16,7 @@ from kdissect.names import kept as kept_name
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, listed, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
-from kdissect.stats.contents import EACH, ONE, SUM, SUMS
+from kdissect.stats.contents import EACH, ONE, SUM_OF_CONNECTION, SUMS
 from kdissect.stats.findings.rule import (
     APIS,
     Bursts,
@@ -86,7 +86,7 @@ class ConnectionChurn(Rule):
         "or the client was refused, are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
-    takes = SUMS
+    takes = frozenset({SUM_OF_CONNECTION})
     counts = ShortConnection
 
     def feed(self, tally: Alike) -> None:
@@ -518,7 +518,7 @@ class UnsupportedVersions(Rule):
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."
     )
-    takes = frozenset({ONE, SUM})
+    takes = frozenset({ONE, SUM_OF_CONNECTION})
     needs_flaws = True
     counts = Requests
 
@@ -1090,7 +1090,7 @@ class SlowRequests(Rule):
         "Look at the broker's log at that time: disk stalls, garbage collection, replicas that left the ISR "
         "(replica.lag.time.max.ms bounds how long acks=all waits for one), leaders that moved."
     )
-    takes = SUMS
+    takes = frozenset({SUM_OF_CONNECTION})
     counts = Speed
 
     def feed(self, tally: Alike) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.content import transactional_id
 from kdissect.stats.by_cluster import ByCluster
-from kdissect.stats.contents import EACH, ONE, SUM, SUMS
+from kdissect.stats.contents import EACH, FORMS, ONE
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ClientUnserved,
@@ -163,7 +163,7 @@ class RuleSet(Summed):
     transactions: Transactions | None = merged()
     _feeds: dict[tuple[str, str, bool], list[Callable[[Any], None]]] = fed(dict)
 
-    takes = EACH | SUMS
+    takes = frozenset(FORMS)
 
     def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
         self.rules = {rule.name: rule(limits) for rule in rules}
@@ -198,7 +198,10 @@ class RuleSet(Summed):
             for rule in self.rules.values()
             if form in rule.takes
             and type(rule).feed is not Rule.feed
-            and (form == SUM or ((not rule.apis or api in rule.apis) and (has_flaw or not rule.needs_flaws)))
+            and (
+                form not in EACH
+                or ((not rule.apis or api in rule.apis) and (has_flaw or not rule.needs_flaws))
+            )
         ]
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -234,7 +237,7 @@ class Findings(Summed):
     of_connections: RuleSet = merged()
     of_clusters: ByCluster = merged()
 
-    takes = EACH | SUMS
+    takes = frozenset(FORMS)
 
     def __init__(self, limits: Limits) -> None:
         self.of_connections = RuleSet(limits, _OF_CONNECTIONS)

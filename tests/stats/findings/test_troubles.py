@@ -72,6 +72,7 @@ def summarized(packets: Iterable[Packet], options: Options) -> Summarizer:
         summarizer.feed(exchange)
         log.exchange(exchange)
     log.close()
+    summarizer.settle()
     return summarizer
 
 
