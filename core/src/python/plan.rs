@@ -147,10 +147,10 @@ impl Receivers {
                     TallyDetail::Writes(acks, topics, producers) => {
                         give_to(py, &self.tally, (counted, (acks, topics, producers)))
                     }
-                    TallyDetail::Reads(kind, max_wait_ms, empty, polls, topics) => give_to(
+                    TallyDetail::Reads(kind, max_wait_ms, noted, polls, topics) => give_to(
                         py,
                         &self.tally,
-                        (counted, (kind, max_wait_ms, empty, polls, topics)),
+                        (counted, (kind, max_wait_ms, *noted, polls, topics)),
                     ),
                     TallyDetail::Alive(member, last, completed_ns) => {
                         give_to(py, &self.tally, (counted, (member, last, completed_ns)))

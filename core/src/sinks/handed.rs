@@ -86,7 +86,7 @@ pub enum TallyDetail {
     Reads(
         &'static str,
         i64,
-        [PythonNoted; 3],
+        Box<[PythonNoted; 3]>,
         PythonPolls,
         Vec<PythonReadTopic>,
     ),

@@ -171,7 +171,7 @@ impl TallyKey {
 
 enum Detail {
     Writes(ByTopic<WrittenTopic, WrittenPartition>, Vec<Producer>),
-    Reads(Reads),
+    Reads(Box<Reads>),
     Alive(Alive),
     Commits(Alive, ByTopic<(), Committed>),
     Offsets(ByTopic<(), Reported>),
@@ -684,7 +684,7 @@ impl Group {
             transfer_us: 0,
             detail: match found {
                 CountedContent::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
-                CountedContent::Fetch(_) => Detail::Reads(Reads::default()),
+                CountedContent::Fetch(_) => Detail::Reads(Box::default()),
                 CountedContent::Heartbeat => Detail::Alive(Alive::default()),
                 CountedContent::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
                 CountedContent::Offsets(_) => Detail::Offsets(BTreeMap::new()),
@@ -931,7 +931,7 @@ impl Group {
                 Detail::Reads(reads) => TallyDetail::Reads(
                     reader.kind(),
                     reads.max_wait_ms,
-                    [reads.empty, reads.opened, reads.denied].map(python_noted),
+                    Box::new([reads.empty, reads.opened, reads.denied].map(python_noted)),
                     python_polls(reads.polls),
                     reads.topics.into_iter().map(read_topic).collect(),
                 ),

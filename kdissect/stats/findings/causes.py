@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.anomalies import NOTE
 from kdissect.limits import SECOND_NS
 from kdissect.stats.document import FindingPart, FindingRow, ImpactRow, NamesRow, ScopeRow
-from kdissect.stats.findings.rule import MAX_ENDS, WORST_FIRST, Evidence, combined, subject
+from kdissect.stats.findings.rule import MAX_ENDS, WORST_FIRST, Evidence, combined, joined_scope, subject
 from kdissect.stats.rows import row_of
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class _Finding:
 
     def _row(self, *, names_cluster: bool, explained_by: str | None) -> FindingRow:
         parts = sorted(self.parts, key=lambda each: (-each.evidence.count, subject(each.scope)))
-        (rule, *_), scope = [each.rule for each in parts], _joined_scope(parts)
+        (rule, *_), scope = [each.rule for each in parts], joined_scope([each.scope for each in parts])
         evidence = combined([each.evidence for each in parts])
         about = subject(scope)
         if names_cluster and parts[0].cluster_id is not None:
@@ -258,11 +258,6 @@ class _Finding:
             explained_by=explained_by,
             parts=[_part_row(each) for each in parts] if len(parts) > 1 else [],
         )
-
-
-def _joined_scope(parts: Sequence[RulePart]) -> Scope:
-    kinds = dict.fromkeys(kind for part in parts for kind in part.scope)
-    return {kind: sorted({name for part in parts for name in part.scope.get(kind, ())}) for kind in kinds}
 
 
 def _part_row(part: RulePart) -> FindingPart:

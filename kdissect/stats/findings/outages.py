@@ -24,16 +24,17 @@ from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import many, span, times
 from kdissect.stats.connection_log import BROKER
 from kdissect.stats.findings.connections import is_kafka
-from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule
+from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule, RulePart, combined, joined_scope
 from kdissect.stats.sums import Summed, joined, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
+    from kdissect.model import Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.findings.rule import Scope
 
     Spans = list[tuple[int, int]]
 
@@ -42,6 +43,8 @@ _MAX_PIECES, _MAX_SPANS, _MAX_NODES = 128, 64, 1000
 _MIN_ATTEMPTS = 2  # or one, after the broker ended a connection
 _ERROR_AT = 3
 _RETRY_NS = 60 * SECOND_NS  # clients try more often than that
+_NEXT_NS = 600 * SECOND_NS  # from the restart of one broker to that of the next
+_HEARTBEAT = "BrokerHeartbeat"
 
 
 class OutagePiece(NamedTuple):
@@ -97,6 +100,12 @@ def _few_nodes(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return dict(nsmallest(_MAX_NODES, one.items())) if len(one) > _MAX_NODES else one
 
 
+def _latest_of_few(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
+    for node, time_ns in other.items():
+        one[node] = max(time_ns, one.get(node, time_ns))
+    return dict(nsmallest(_MAX_NODES, one.items())) if len(one) > _MAX_NODES else one
+
+
 @summed
 class Presence(Summed):
     """Times in which a client had a connection on which a broker sent something, and what went wrong."""
@@ -138,27 +147,38 @@ class BrokerUnreachable(Rule):
         "another broker meanwhile, because otherwise they may have been cut off themselves. Only attempts of "
         "addresses that brokers served in the capture count. Error if it did not come back, and "
         f"{_ERROR_AT} attempts failed. The time ends when it sent something again, or with the last attempt "
-        f"if that was more than {_RETRY_NS // SECOND_NS} s before."
+        f"if that was more than {_RETRY_NS // SECOND_NS} s before. A broker to which the controllers say "
+        "that it is not fenced came back, even if no client tried again. Brokers of the same clients are one "
+        f"row if each had come back, at most {_NEXT_NS // SECOND_NS // 60} minutes before the next was gone."
     )
     advice = (
         "Look at the broker's log and uptime at that time: a restart, a crash, the out-of-memory killer. "
         "Refused attempts mean that its host was up and nothing listened, or that a firewall rejected them; "
         "unanswered ones, that its host was gone or cut off."
     )
-    apis = ADVERTISING
+    apis = ADVERTISING | {_HEARTBEAT}
     counts = Presence
 
     node_ids: dict[str, int] = joined(_few_nodes)
+    unfenced_ns: dict[int, int] = joined(_latest_of_few)
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.node_ids = {}
+        self.node_ids, self.unfenced_ns = {}, {}
 
     def feed(self, facts: Facts) -> None:
-        """Note the IDs of brokers."""
+        """Note the IDs of brokers, and when controllers last said that one serves clients."""
+        if facts.api == _HEARTBEAT:
+            self._note_heartbeat(facts.exchange)
         for node in nodes(facts.exchange):
             host = f"[{node.host}]" if ":" in node.host else node.host
             self.node_ids = _few_nodes(self.node_ids, {kept(f"{host}:{node.port}"): node.id})
+
+    def _note_heartbeat(self, exchange: Exchange) -> None:
+        request, response = exchange.request or {}, exchange.response or {}
+        node, frame = request.get("broker_id"), exchange.response_frame
+        if node is not None and frame is not None and response.get("is_fenced") is False:
+            self.unfenced_ns = _latest_of_few(self.unfenced_ns, {node: frame.end_ns})
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note when the broker was there, and when it was not."""
@@ -177,6 +197,16 @@ class BrokerUnreachable(Rule):
 
     def findings(self) -> Iterator[RulePart]:
         """Brokers that were gone."""
+        back: list[RulePart] = []
+        for part, outage in self._outages():
+            if outage.outages == outage.returns == 1:
+                back.append(part)
+            else:
+                yield part
+        yield from self._one_after_another(back)
+
+    def _outages(self) -> Iterator[tuple[RulePart, Outage]]:
+        """Each broker that was gone."""
         brokers: dict[str, dict[str, Presence]] = {}
         clients = {host for (host, _), presence in self.kept.items() if presence.spans}
         for (host, broker), presence in self.kept.items():
@@ -191,7 +221,23 @@ class BrokerUnreachable(Rule):
                 self._judge(outage, broker, by_host, begin_ns, end_ns)
             if outage.outages:
                 until_ns = outage.last_ns if outage.returns == outage.outages else NEVER_NS
-                yield self.part((broker, self.node_ids.get(broker)), outage, until_ns=until_ns)
+                yield self.part((broker, self.node_ids.get(broker)), outage, until_ns=until_ns), outage
+
+    def _one_after_another(self, parts: Iterable[RulePart]) -> Iterator[RulePart]:
+        """Brokers of which each had come back before the next was gone, as one finding."""
+        run: list[RulePart] = []
+        for part in sorted(parts, key=lambda part: (part.evidence.first_ns, part.scope[BROKER])):
+            if run and not _follows(run[-1].evidence, part.evidence):
+                yield self._joined(run)
+                run = []
+            run.append(part)
+        if run:
+            yield self._joined(run)
+
+    def _joined(self, run: Sequence[RulePart]) -> RulePart:
+        evidence = combined([part.evidence for part in run])
+        scope = joined_scope([part.scope for part in run])
+        return RulePart(self, scope, evidence, self.severity, evidence.last_ns)
 
     def _gaps(self, spans: Spans) -> Iterator[tuple[int, int]]:
         """The times between spans, and after the last."""
@@ -225,11 +271,15 @@ class BrokerUnreachable(Rule):
         first_ns = min(max(begin_ns, piece.first[0]) for _, piece in pieces)
         outage.last_ns = max(outage.last_ns, until_ns)
         outage.outages += 1
-        outage.returns += end_ns != NEVER_NS
+        outage.returns += end_ns != NEVER_NS or self._is_unfenced_after(broker, last_ns)
         outage.gone_ns += until_ns - first_ns
         outage.ended += ended
         outage.attempts += attempts
         outage.refused += refused
+
+    def _is_unfenced_after(self, broker: str, time_ns: int) -> bool:
+        node = self.node_ids.get(broker)
+        return node is not None and self.unfenced_ns.get(node, time_ns) > time_ns
 
     def _reach_others(self, hosts: set[str], broker: str, begin_ns: int, end_ns: int) -> bool:
         """Whether all of these had responses from other brokers in a time."""
@@ -243,16 +293,26 @@ class BrokerUnreachable(Rule):
     def _level(self, each: Outage) -> str:
         return ERROR if each.returns < each.outages and each.attempts >= _ERROR_AT else WARNING
 
-    def _message(self, _: Scope, each: Outage) -> str:
-        often = f" {times(each.outages)}, {span(each.gone_ns)} in all" if each.outages > 1 else ""
+    def _message(self, scope: Scope, each: Outage) -> str:
+        together = len(scope[BROKER]) > 1
+        how_often = "one after the other" if together else times(each.outages)
+        often = f" {how_often}, {span(each.gone_ns)} in all" if each.outages > 1 else ""
         counts = (
             (each.ended, "connection", "ended"),
             (each.refused, "attempt", "to connect refused"),
             (each.attempts - each.refused, "attempt", "to connect unanswered"),
         )
         texts = [f"{many(count, noun)} {what}" for count, noun, what in counts if count]
-        back = "it came back" if each.returns == each.outages else "it did not come back in the capture"
+        who = "all" if together else "it"
+        back = f"{who} came back" if each.returns == each.outages else "it did not come back in the capture"
         return f"served nobody{often}: {', '.join(texts)}; {back}"
+
+
+def _follows(one: Evidence, other: Evidence) -> bool:
+    """Whether an outage began after another had ended, and clients of both had a part in it."""
+    waited_ns = other.first_ns - one.last_ns
+    hosts, others = ({host for host, _ in each.ends} for each in (one, other))
+    return 0 <= waited_ns <= _NEXT_NS and not hosts.isdisjoint(others)
 
 
 def _note(presence: Presence, piece: OutagePiece) -> None:

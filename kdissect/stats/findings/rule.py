@@ -243,6 +243,8 @@ def subject(scope: Scope) -> str:
     for kind, names in scope.items():
         if kind in _HIDDEN or (kind in _COVERED_BY and (_COVERED_BY[kind] in scope) == (kind == "topic")):
             continue
+        if kind == "node" and len(names) > 1:
+            continue  # the brokers are named
         labels = [_LABELS.get(kind, str)(name) for name in names[:_LISTED]]
         if len(names) > 1:
             some = f": {' and '.join(labels)}" if len(names) == _LISTED else ""
@@ -254,6 +256,12 @@ def subject(scope: Scope) -> str:
         else:
             text += _FORMS.get(kind, f", {kind} {{}}").format(labels[0])
     return text.removeprefix(", ")
+
+
+def joined_scope(scopes: Sequence[Scope]) -> Scope:
+    """What several findings are about."""
+    kinds = dict.fromkeys(kind for scope in scopes for kind in scope)
+    return {kind: sorted({name for scope in scopes for name in scope.get(kind, ())}) for kind in kinds}
 
 
 _COVERED_BY = {"topic": "partition", "node": "broker"}

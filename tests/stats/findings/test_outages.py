@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.frames import heartbeat_answers, heartbeats, request, response
 from tests.segments import ACK, RST, SYN
+from tests.stats.findings.test_troubles import BROKER as BROKER_ADDRESS
 from tests.stats.findings.test_troubles import ELSEWHERE, findings, refused, served, talk, unanswered
 
 if TYPE_CHECKING:
@@ -16,9 +17,11 @@ RULE = "broker-unreachable"
 FIND_COORDINATOR, NOT_AVAILABLE = 10, 15
 
 
-def killed(place: int, at_s: float, client: str = "10.0.0.1") -> Talk:
+def killed(
+    place: int, at_s: float, client: str = "10.0.0.1", broker: tuple[str, int] = BROKER_ADDRESS
+) -> Talk:
     """A connection that the broker resets with a request outstanding, a second after it began."""
-    one = talk(place, at_s=at_s, client=client).handshake()
+    one = talk(place, broker, at_s, client).handshake()
     one.client_sends(b"".join(heartbeats(1))).broker_sends(heartbeat_answers(1)[0]).waits(1)
     return one.client_sends(heartbeats(1, first=2)[0]).put(1, RST | ACK)
 
@@ -150,3 +153,28 @@ def test_a_host_that_is_gone_is_one_row_and_its_consequences() -> None:
     gone, storm, _, time_outs, _ = rows
     assert (gone.severity, gone.scope.hosts.count, gone.impact.connections) == ("error", 3, 24)
     assert (storm.count, time_outs.count) == (240, 3)
+
+
+def restart(place: int, at_s: float, broker: tuple[str, int], client: str = "10.0.0.1") -> list[Talk]:
+    """A broker ends its connection, refuses two attempts, and serves the client again 5 seconds later."""
+    attempts = [refused(place + 1 + number, at_s + 2 + number, broker, client) for number in range(2)]
+    again = served(place + 8, broker=broker, at_s=at_s + 6, client=client)
+    return [killed(place, at_s, client, broker), *attempts, again]
+
+
+def test_brokers_that_restart_one_after_the_other_are_one_finding() -> None:
+    first, second = BROKER_ADDRESS, ELSEWHERE
+    (row,) = outages(*restart(0, 0, first), *restart(20, 60, second))
+    assert row.subject == "2 brokers: 10.0.0.2:9092 and 10.0.0.9:9092"
+    assert row.message == (
+        "served nobody one after the other, 9.99s in all: "
+        "2 connections ended, 4 attempts to connect refused; all came back"
+    )
+    assert row.severity == "warning"
+    for others in (
+        restart(20, 3, second),  # at the same time
+        restart(20, 900, second),  # much later
+        restart(20, 60, second, client="10.0.0.7"),
+        restart(20, 60, second)[:-1],  # it does not come back
+    ):
+        assert len(outages(*restart(0, 0, first), *others)) == 2
