@@ -60,7 +60,7 @@ ONLY_COUNTED = frozenset(
         *("ListPartitionReassignments", "DescribeClientQuotas", "AlterClientQuotas", "UpdateFeatures"),
         *("DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions"),
         *("AllocateProducerIds", "GetTelemetrySubscriptions", "ListConfigResources"),
-        *("LeaderAndIsr", "UpdateMetadata", "ControlledShutdown", "DeleteTopics", "DeleteRecords"),
+        *("LeaderAndIsr", "UpdateMetadata", "DeleteTopics", "DeleteRecords"),
         *("AlterReplicaLogDirs", "ElectLeaders", "AlterPartitionReassignments", "OffsetDelete"),
         *("DescribeUserScramCredentials", "BeginQuorumEpoch", "EndQuorumEpoch"),
         *("DescribeQuorum", "AssignReplicasToDirs", "InitializeShareGroupState", "ReadShareGroupState"),

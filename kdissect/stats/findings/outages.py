@@ -15,7 +15,7 @@ from bisect import bisect_right
 from heapq import merge, nsmallest
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.anomalies import ERROR, WARNING
+from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges.nodes import nodes
 from kdissect.limits import SECOND_NS
 from kdissect.names import kept
@@ -24,7 +24,15 @@ from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import many, span, times
 from kdissect.stats.connection_log import BROKER
 from kdissect.stats.findings.connections import is_kafka
-from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule, RulePart, combined, joined_scope
+from kdissect.stats.findings.rule import (
+    ADVERTISING,
+    WORST_FIRST,
+    Evidence,
+    Rule,
+    RulePart,
+    combined,
+    joined_scope,
+)
 from kdissect.stats.sums import Summed, joined, summed, total
 
 if TYPE_CHECKING:
@@ -44,7 +52,8 @@ _MIN_ATTEMPTS = 2  # or one, after the broker ended a connection
 _ERROR_AT = 3
 _RETRY_NS = 60 * SECOND_NS  # clients try more often than that
 _NEXT_NS = 600 * SECOND_NS  # from the restart of one broker to that of the next
-_HEARTBEAT = "BrokerHeartbeat"
+_LEAVING_NS = 60 * SECOND_NS  # a broker asks every few seconds until the controller lets it go
+_HEARTBEAT, _SHUTDOWN = "BrokerHeartbeat", "ControlledShutdown"
 
 
 class OutagePiece(NamedTuple):
@@ -116,11 +125,12 @@ class Presence(Summed):
 
 @summed
 class Outage(Evidence):
-    """Times in which a broker served nobody: their number, those after which it came back, how long they were
-    in all, and what went wrong.
+    """Times in which a broker served nobody: their number, those that it had asked for, those after which it
+    came back, how long they were in all, and what went wrong.
     """
 
     outages: int = total()
+    asked: int = total()
     returns: int = total()
     gone_ns: int = total()
     ended: int = total()
@@ -149,35 +159,41 @@ class BrokerUnreachable(Rule):
         f"{_ERROR_AT} attempts failed. The time ends when it sent something again, or with the last attempt "
         f"if that was more than {_RETRY_NS // SECOND_NS} s before. A broker to which the controllers say "
         "that it is not fenced came back, even if no client tried again. Brokers of the same clients are one "
-        f"row if each had come back, at most {_NEXT_NS // SECOND_NS // 60} minutes before the next was gone."
+        f"row if each had come back, at most {_NEXT_NS // SECOND_NS // 60} minutes before the next was gone. "
+        "Note if the broker asked its controller for it, as in a planned restart, and came back."
     )
     advice = (
         "Look at the broker's log and uptime at that time: a restart, a crash, the out-of-memory killer. "
         "Refused attempts mean that its host was up and nothing listened, or that a firewall rejected them; "
         "unanswered ones, that its host was gone or cut off."
     )
-    apis = ADVERTISING | {_HEARTBEAT}
+    apis = ADVERTISING | {_HEARTBEAT, _SHUTDOWN}
     counts = Presence
 
     node_ids: dict[str, int] = joined(_few_nodes)
     unfenced_ns: dict[int, int] = joined(_latest_of_few)
+    leaving_ns: dict[int, int] = joined(_latest_of_few)
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.node_ids, self.unfenced_ns = {}, {}
+        self.node_ids, self.unfenced_ns, self.leaving_ns = {}, {}, {}
 
     def feed(self, facts: Facts) -> None:
-        """Note the IDs of brokers, and when controllers last said that one serves clients."""
-        if facts.api == _HEARTBEAT:
-            self._note_heartbeat(facts.exchange)
+        """Note the IDs of brokers, when each last asked to leave, and when it was last let serve clients."""
+        if facts.api in (_HEARTBEAT, _SHUTDOWN):
+            self._note_state(facts.api, facts.exchange)
         for node in nodes(facts.exchange):
             host = f"[{node.host}]" if ":" in node.host else node.host
             self.node_ids = _few_nodes(self.node_ids, {kept(f"{host}:{node.port}"): node.id})
 
-    def _note_heartbeat(self, exchange: Exchange) -> None:
+    def _note_state(self, api: str, exchange: Exchange) -> None:
         request, response = exchange.request or {}, exchange.response or {}
         node, frame = request.get("broker_id"), exchange.response_frame
-        if node is not None and frame is not None and response.get("is_fenced") is False:
+        if node is None or frame is None or response.get("error_code"):
+            return
+        if api == _SHUTDOWN or request.get("want_shut_down"):
+            self.leaving_ns = _latest_of_few(self.leaving_ns, {node: frame.end_ns})
+        elif response.get("is_fenced") is False:
             self.unfenced_ns = _latest_of_few(self.unfenced_ns, {node: frame.end_ns})
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -237,7 +253,8 @@ class BrokerUnreachable(Rule):
     def _joined(self, run: Sequence[RulePart]) -> RulePart:
         evidence = combined([part.evidence for part in run])
         scope = joined_scope([part.scope for part in run])
-        return RulePart(self, scope, evidence, self.severity, evidence.last_ns)
+        severity = min((part.severity for part in run), key=WORST_FIRST.index)
+        return RulePart(self, scope, evidence, severity, evidence.last_ns)
 
     def _gaps(self, spans: Spans) -> Iterator[tuple[int, int]]:
         """The times between spans, and after the last."""
@@ -270,16 +287,14 @@ class BrokerUnreachable(Rule):
         until_ns = end_ns if end_ns - last_ns <= _RETRY_NS else last_ns  # nobody tried: it may have been back
         first_ns = min(max(begin_ns, piece.first[0]) for _, piece in pieces)
         outage.last_ns = max(outage.last_ns, until_ns)
+        node = self.node_ids.get(broker, -1)
         outage.outages += 1
-        outage.returns += end_ns != NEVER_NS or self._is_unfenced_after(broker, last_ns)
+        outage.asked += first_ns - _LEAVING_NS <= self.leaving_ns.get(node, NEVER_NS) <= last_ns
+        outage.returns += end_ns != NEVER_NS or self.unfenced_ns.get(node, last_ns) > last_ns
         outage.gone_ns += until_ns - first_ns
         outage.ended += ended
         outage.attempts += attempts
         outage.refused += refused
-
-    def _is_unfenced_after(self, broker: str, time_ns: int) -> bool:
-        node = self.node_ids.get(broker)
-        return node is not None and self.unfenced_ns.get(node, time_ns) > time_ns
 
     def _reach_others(self, hosts: set[str], broker: str, begin_ns: int, end_ns: int) -> bool:
         """Whether all of these had responses from other brokers in a time."""
@@ -291,7 +306,9 @@ class BrokerUnreachable(Rule):
         return reached == hosts
 
     def _level(self, each: Outage) -> str:
-        return ERROR if each.returns < each.outages and each.attempts >= _ERROR_AT else WARNING
+        if each.returns == each.outages:
+            return NOTE if each.asked == each.outages else WARNING
+        return ERROR if each.asked < each.outages and each.attempts >= _ERROR_AT else WARNING
 
     def _message(self, scope: Scope, each: Outage) -> str:
         together = len(scope[BROKER]) > 1
@@ -305,7 +322,8 @@ class BrokerUnreachable(Rule):
         texts = [f"{many(count, noun)} {what}" for count, noun, what in counts if count]
         who = "all" if together else "it"
         back = f"{who} came back" if each.returns == each.outages else "it did not come back in the capture"
-        return f"served nobody{often}: {', '.join(texts)}; {back}"
+        why = "after a controlled shutdown, " if each.asked == each.outages else ""
+        return f"{why}served nobody{often}: {', '.join(texts)}; {back}"
 
 
 def _follows(one: Evidence, other: Evidence) -> bool:

@@ -260,3 +260,10 @@ def test_no_findings_without_exchanges() -> None:
     findings = Findings(DEFAULT)
     of_cluster = findings.of_clusters.of(connection())
     assert len(findings.of_connections.rules) + len(of_cluster.rules) == len(RULES)
+
+
+def test_brokers_that_are_restarted_on_purpose_are_a_note() -> None:
+    rows = located_in(Path("samples/troubles/restarts.pcap.gz"), ())
+    (row,) = [row for row in rows if row.rule == "broker-unreachable"]
+    assert row.message.startswith("after a controlled shutdown, served nobody one after the other")
+    assert (row.severity, row.scope.brokers.count) == ("note", 2)
