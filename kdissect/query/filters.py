@@ -26,6 +26,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import translate
 from functools import partial
+from itertools import chain
 from math import ceil, floor, isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -242,10 +243,12 @@ def _number_test(number: str, comparison: Comparison) -> CoreTest:
     """Of numbers, which are whole, in or not in some ranges; constants may have fractions."""
     _, sign, constants, ranges, _ = comparison
     if None in constants:
+        if sign not in ("==", "!="):
+            return _LEFT
         is_absent = sign == "=="
         return "number", number, [] if is_absent else [_ALL], is_absent
     ranges = [*ranges, *((each, each) for each in constants)]
-    if not all(type(end) in (int, float) and isfinite(end) for each in ranges for end in each):
+    if not all(map(_is_finite, chain.from_iterable(ranges))):
         return _LEFT
     whole = [(ceil(first), floor(last)) for first, last in ranges]
     if sign in _INEQUALITIES:
@@ -254,6 +257,10 @@ def _number_test(number: str, comparison: Comparison) -> CoreTest:
         return _LEFT
     test = _in_ranges(number, whole)
     return ("not", (*test[:3], True)) if sign in ("!=", "not in") else test
+
+
+def _is_finite(end: object) -> bool:
+    return type(end) is int or (type(end) is float and isfinite(end))
 
 
 def _in_ranges(number: str, ranges: Iterable[tuple[int, int]]) -> CoreTest:

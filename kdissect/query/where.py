@@ -437,7 +437,8 @@ class _Parser:
             if token is not None and token.kind == "address":
                 if name not in ("==", "!="):
                     raise self._error_at(token, "use == or != with an address, or list it after in")
-                return self._tested(other, "in", partial(_is_address, [self._network(token)], name == "=="))
+                is_address = partial(_is_address, [self._network(token)], name == "==")
+                return _quantified(other, is_address), None
         values = [self._converted(side, other) for side, other in ((left, right), (right, left))]
         compare, other_value = COMPARISONS[name], values[1]
         if right.is_constant:

@@ -30,7 +30,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
-from kdissect.phrases import TopicId, topic_label
+from kdissect.phrases import TopicId, printable, topic_label
 from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
@@ -228,7 +228,7 @@ def usual_records(
         return plan.common.api(api_key, version)
 
     def label(topic: str, is_id: bool) -> str | None:
-        return None if is_internal(topic) else topic_label(TopicId(topic) if is_id else topic)
+        return None if is_internal(topic) else printable(topic_label(TopicId(topic) if is_id else topic))
 
     def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
         nonlocal budget

@@ -158,6 +158,7 @@ USUAL = {
     "cut at the end": fetch(batch(ITEMS, base_offset=70) + batch(ITEMS, base_offset=73)[:-1]),
     "null": fetch(None),  # type: ignore[arg-type]
     "old version": produce(batch(ITEMS), version=3),
+    "hostile name": produce(batch(ITEMS), topic="o\x1b[2J\nx"),
 }
 ODD = {
     "blank": fetch(batch(SPECIAL, base_offset=70)),

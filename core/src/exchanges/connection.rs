@@ -1264,8 +1264,8 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
 
 /// Whether an ApiVersions response has an API key that Kafka does not use, or a layout that is not the usual one.
 pub fn advertises_vendor(response: &[u8], api_version: i16) -> bool {
-    let body = &response[response.len().min(CORRELATION_ID_BYTES + 2)..]; // after the error code
-                                                                          // Each API: its key, its first and last version, and from version 3 on tags.
+    // After the error code, each API: its key, its first and last version, and from version 3 on tags.
+    let body = &response[response.len().min(CORRELATION_ID_BYTES + 2)..];
     let (count_bytes, width) = match body.first() {
         _ if api_version < 3 => (4, 6),
         Some(0x80..) => (2, 7),

@@ -287,8 +287,8 @@ impl Mentions {
         self.request_topics.is_some() || !self.ids.request.is_empty() || !self.groups.paths.is_empty()
     }
 
-    /// Odd: Python finds it. `response`: None if there is none, or only the request is looked at. `topic_name`: see `CommonPlan`. `budget`: memory for
-    /// bodies.
+    /// Odd: Python finds it. `response`: None if there is none, or only the request is looked at. `topic_name`: see
+    /// `CommonPlan`. `budget`: memory for bodies.
     pub fn find(
         &self,
         request: &[u8],

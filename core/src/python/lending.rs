@@ -552,9 +552,10 @@ impl Lending {
     }
 
     /// Takes at most so many exchanges from the queue, whose place is before this one, or of those that wait if
-    /// there is none, and no more after so many rows. Returns the text that it has made of them, if they are not those of a shard, the number of exchanges,
-    /// and how many of them have rows; and the next exchange, after its connection, and the packet of its order, if
-    /// it is not usual, or not to be taken at all (without `writes`). There may be more, unless both are missing.
+    /// there is none, and no more after so many rows. Returns the text that it has made of them, if they are not those
+    /// of a shard, the number of exchanges, and how many of them have rows; and the next exchange, after its connection,
+    /// and the packet of its order, if it is not usual, or not to be taken at all (without `writes`). There may be more,
+    /// unless both are missing.
     fn written<'py>(
         &mut self,
         py: Python<'py>,

@@ -1,5 +1,5 @@
-//! Exchanges -> outputs. A [`Sink`](sink::Sink) makes one kind of output of the exchanges on the fast path, by the plan of its
-//! twin in kdissect/sinks; that takes what it has made, and gets the exchanges that are left.
+//! Exchanges -> outputs. A [`Sink`](sink::Sink) makes one kind of output of the exchanges on the fast path, by the plan
+//! of its twin in kdissect/sinks; that takes what it has made, and gets the exchanges that are left.
 
 pub mod about_template;
 pub mod cells;
