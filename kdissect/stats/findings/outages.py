@@ -33,7 +33,7 @@ from kdissect.stats.findings.rule import (
     combined,
     joined_scope,
 )
-from kdissect.stats.sums import Summed, joined, summed, total
+from kdissect.stats.sums import Summed, joined, latest, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,12 +126,13 @@ class Presence(Summed):
 @summed
 class Outage(Evidence):
     """Times in which a broker served nobody: their number, those that it had asked for, those after which it
-    came back, how long they were in all, and what went wrong.
+    came back, and after which nobody tried again; how long they were in all, and what went wrong.
     """
 
     outages: int = total()
     asked: int = total()
     returns: int = total()
+    given_up: int = total()
     gone_ns: int = total()
     ended: int = total()
     attempts: int = total()
@@ -173,10 +174,11 @@ class BrokerUnreachable(Rule):
     node_ids: dict[str, int] = joined(_few_nodes)
     unfenced_ns: dict[int, int] = joined(_latest_of_few)
     leaving_ns: dict[int, int] = joined(_latest_of_few)
+    seen_ns: int = latest(0)
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.node_ids, self.unfenced_ns, self.leaving_ns = {}, {}, {}
+        self.node_ids, self.unfenced_ns, self.leaving_ns, self.seen_ns = {}, {}, {}, 0
 
     def feed(self, facts: Facts) -> None:
         """Note the IDs of brokers, when each last asked to leave, and when it was last let serve clients."""
@@ -202,6 +204,7 @@ class BrokerUnreachable(Rule):
             return
         presence = self.kept[row.client.ip, str(row.broker)]
         begin_ns = row.first_ns or 0
+        self.seen_ns = max(self.seen_ns, row.last_ns or begin_ns)
         if row.opening in UNOPENED:
             if (refused := row.opening == REFUSED) or row.tcp.syn_retransmissions:
                 _note(presence, OutagePiece((begin_ns, row.id), begin_ns, 1, int(refused), 0))
@@ -291,6 +294,7 @@ class BrokerUnreachable(Rule):
         outage.outages += 1
         outage.asked += first_ns - _LEAVING_NS <= self.leaving_ns.get(node, NEVER_NS) <= last_ns
         outage.returns += end_ns != NEVER_NS or self.unfenced_ns.get(node, last_ns) > last_ns
+        outage.given_up += end_ns == NEVER_NS and self.seen_ns - last_ns > _RETRY_NS
         outage.gone_ns += until_ns - first_ns
         outage.ended += ended
         outage.attempts += attempts
@@ -321,7 +325,10 @@ class BrokerUnreachable(Rule):
         )
         texts = [f"{many(count, noun)} {what}" for count, noun, what in counts if count]
         who = "all" if together else "it"
-        back = f"{who} came back" if each.returns == each.outages else "it did not come back in the capture"
+        if each.returns == each.outages:
+            back = f"{who} came back"
+        else:
+            back = "nobody tried again" if each.given_up else "it did not come back in the capture"
         why = "after a controlled shutdown, " if each.asked == each.outages else ""
         return f"{why}served nobody{often}: {', '.join(texts)}; {back}"
 

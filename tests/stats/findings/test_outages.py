@@ -57,6 +57,12 @@ def test_a_broker_that_does_not_come_back_is_an_error() -> None:
     (row,) = outages(killed(0, 0), *(refused(1 + number, 3 + number) for number in range(3)))
     assert row.severity == "error"
     assert row.message.endswith("; it did not come back in the capture")
+    (row,) = outages(
+        killed(0, 0),
+        *(refused(1 + number, 3 + number) for number in range(3)),
+        served(70, ELSEWHERE, at_s=90),
+    )
+    assert row.message.endswith("; nobody tried again")
 
 
 def test_a_single_refusal_is_an_outage_only_after_the_broker_ended_a_connection() -> None:
