@@ -109,7 +109,7 @@ class BrokerRejected(Rule):
 
     name = "broker-rejected"
     severity = WARNING
-    of = ("client", "error")
+    of = (CLIENT, "host", "error")
     failed = "count"
     title = "The controllers do not let a broker join the cluster."
     when = (
@@ -132,7 +132,7 @@ class BrokerRejected(Rule):
         """Count the errors of a response."""
         for error in facts.errors:
             if error == _CLUSTER_ID or (facts.api in _LIFE and error != "NOT_CONTROLLER"):
-                self.kept[facts.client, error].add(facts, error=error)
+                self.kept[facts.client, facts.connection.client.ip, error].add(facts, error=error)
 
     def _reports(self, each: Bursts) -> bool:
         return _lasts(each)
@@ -336,9 +336,10 @@ class QuorumUnreachable(Unheard):
     )
 
     def _message(self, _: Scope, each: Heartbeats) -> str:
+        controllers = listed(sorted({controller for _, controller in each.ends}))
         return (
-            f"no heartbeat answered for {span(each.longest_ns)}, {many(each.count, 'request')} failed; "
-            f"fenced after {_SESSION}"
+            f"no heartbeat answered by {controllers} for {span(each.longest_ns)}, "
+            f"{many(each.count, 'request')} failed; fenced after {_SESSION}"
         )
 
 

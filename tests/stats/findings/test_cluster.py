@@ -77,7 +77,7 @@ def registration(after_s: float, error: int) -> Facts:
 
 def test_a_broker_that_may_not_join() -> None:
     (row,) = findings_of(BrokerRejected, [registration(5 * number, DUPLICATE) for number in range(6)])
-    assert (row.severity, row.subject, row.impact.requests) == ("warning", 'client "3"', 6)
+    assert (row.severity, row.subject, row.impact.requests) == ("warning", 'client "3" at 10.0.0.1', 6)
     assert row.message == "6 requests to join rejected: DUPLICATE_BROKER_REGISTRATION"
 
 
@@ -199,8 +199,8 @@ def test_a_broker_that_does_not_reach_the_controllers(error: int | None) -> None
     both = [*beats(*STOPPED), *failed]
     (row,) = findings_of(QuorumUnreachable, both)
     assert row.message == (
-        "no heartbeat answered for 16.00s, 7 requests failed; fenced after broker.session.timeout.ms, 9 s by "
-        "default"
+        "no heartbeat answered by 10.0.0.1:9092 for 16.00s, 7 requests failed; fenced after "
+        "broker.session.timeout.ms, 9 s by default"
     )
     assert row.impact.requests == 7
     assert findings_of(BrokerFenced, [*both, *beats(*EVERY_2_S, broker=10)]) == []
@@ -209,7 +209,7 @@ def test_a_broker_that_does_not_reach_the_controllers(error: int | None) -> None
 def test_an_answer_that_comes_too_late() -> None:
     late = [*beats(*STOPPED[:5]), heartbeat(10, latency_s=20), *beats(31, 33, 35)]
     (row,) = findings_of(QuorumUnreachable, late)
-    assert row.message.startswith("no heartbeat answered for 22.00s, 1 request failed")
+    assert row.message.startswith("no heartbeat answered by 10.0.0.1:9092 for 22.00s, 1 request failed")
 
 
 def test_a_broker_that_never_reached_them_and_one_that_just_began() -> None:
@@ -217,7 +217,7 @@ def test_a_broker_that_never_reached_them_and_one_that_just_began() -> None:
     assert [row.count for row in findings_of(QuorumUnreachable, failed)] == [len(failed)]
     assert findings_of(QuorumUnreachable, failed[:4]) == []
     (row,) = findings_of(QuorumUnreachable, [*failed[:8], *beats(*EVERY_2_S[8:])])
-    assert row.message.startswith("no heartbeat answered for 16.00s, 8 requests failed")
+    assert row.message.startswith("no heartbeat answered by 10.0.0.1:9092 for 16.00s, 8 requests failed")
     rejected = [heartbeat(after_s, error=DUPLICATE) for after_s in EVERY_2_S]
     assert findings_of(QuorumUnreachable, rejected) == [], "it reaches them"
 
