@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 PATH, CLIENT, BROKER, GROUP, TOPIC, NODE, TIME = "path", "client", "broker", "group", "topic", "node", "time"
-AS_LONG, HOST, TRANSACTION, PAIR = "as long", "host", "transactional ID", "pair"
+AS_LONG, HOST, TRANSACTION, PAIR, END = "as long", "host", "transactional ID", "pair", "end"
 TIES: Mapping[str, str] = {
     PATH: "client address and broker, at the same time",
     AS_LONG: "client address and broker, at the same time, and the cause took about as long",
     PAIR: "the two hosts, whichever of them is the client, at the same time",
+    END: "host of the broker, as client or as broker; they begin in the time of the cause",
     CLIENT: "client, at the same time",
     BROKER: "broker; they begin in the time of the cause",
     GROUP: "group, at the same time",
@@ -41,7 +42,7 @@ TIES: Mapping[str, str] = {
     NODE: "broker that led before; they begin in the time of the cause",
     TIME: "cluster; they begin in the time of the cause",
 }
-_WITHIN = frozenset({BROKER, NODE, TIME})
+_WITHIN = frozenset({BROKER, END, NODE, TIME})
 """With these, the consequence must begin in the time of the cause; with the others, their times overlap."""
 
 _USELESS = dict.fromkeys(
@@ -50,6 +51,11 @@ _USELESS = dict.fromkeys(
 _UNLED = {
     "leaders-moving": NODE,
     **dict.fromkeys(("not-leader-storm", "not-enough-replicas", "replica-out-of-sync"), TIME),
+}
+_OUT_OF_CLUSTER = {  # an acks=all request waits for a follower that stopped, until it leaves the ISR
+    **dict.fromkeys(("broker-silent", "request-timeouts"), END),
+    **dict.fromkeys(("slow-requests", "queueing"), TIME),
+    **_UNLED,
 }
 _WAITING = dict.fromkeys(("request-timeouts", "queueing", "slow-requests"), AS_LONG)
 
@@ -64,12 +70,11 @@ EXPLAINS: Mapping[str, Mapping[str, str]] = {
     },
     "quorum-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout", "path-interrupted", "network-loss"), PAIR),
-        **dict.fromkeys(("request-timeouts", "incomplete-messages", "broker-silent"), PAIR),
-        **dict.fromkeys(("client-vanished", "reconnect-loop"), PAIR),
+        **dict.fromkeys(("incomplete-messages", "client-vanished", "reconnect-loop"), PAIR),
         "elections-lost": TIME,
-        **_UNLED,
+        **_OUT_OF_CLUSTER,
     },
-    "broker-fenced": _UNLED,
+    "broker-fenced": _OUT_OF_CLUSTER,
     "fetch-session-churn": {"fetch-sessions-evicted": BROKER},
     "advertised-listener-unreachable": {
         **dict.fromkeys(("connection-refused", "connect-timeout"), PATH),
@@ -164,9 +169,11 @@ def _keys(part: RulePart, tie: str) -> set[Any]:
     scope, ends = part.scope, part.evidence.ends
     if tie in (PATH, AS_LONG):
         return set(ends)
-    if tie == PAIR:  # not on one host: all its processes have one address
-        pairs = ((host, broker.rpartition(":")[0].strip("[]")) for host, broker in ends)
-        return {tuple(sorted(pair)) for pair in pairs if len({*pair}) > 1}
+    if tie in (PAIR, END):  # not on one host: all its processes have one address
+        both = ((host, broker.rpartition(":")[0].strip("[]")) for host, broker in ends)
+        pairs = {tuple(sorted(pair)) for pair in both if len({*pair}) > 1}
+        hosts = {host for pair in pairs for host in pair}
+        return {*pairs} if tie == PAIR else hosts.intersection(scope[HOST]) if NODE in scope else hosts
     if tie == BROKER:
         return {*scope.get(BROKER, ()), *(broker for _, broker in ends)}
     if tie == CLIENT:  # some connections never named their client: then it is the one at that address

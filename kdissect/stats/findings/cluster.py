@@ -109,7 +109,7 @@ class BrokerRejected(Rule):
 
     name = "broker-rejected"
     severity = WARNING
-    of = ("client", "error")
+    of = (CLIENT, "host", "error")
     failed = "count"
     title = "The controllers do not let a broker join the cluster."
     when = (
@@ -132,7 +132,7 @@ class BrokerRejected(Rule):
         """Count the errors of a response."""
         for error in facts.errors:
             if error == _CLUSTER_ID or (facts.api in _LIFE and error != "NOT_CONTROLLER"):
-                self.kept[facts.client, error].add(facts, error=error)
+                self.kept[facts.client, facts.connection.client.ip, error].add(facts, error=error)
 
     def _reports(self, each: Bursts) -> bool:
         return _lasts(each)
@@ -146,20 +146,37 @@ class BrokerRejected(Rule):
 # ------------------------------------------------------------------------------------------------------------
 
 _SESSION_NS = 9 * SECOND_NS
+_TOGETHER_NS = _SESSION_NS // 2
 _KEPT = 64
 _SESSION = f"broker.session.timeout.ms, {_SESSION_NS // SECOND_NS} s by default"
 
 
 class Answered(NamedTuple):
-    """From when to when heartbeats were answered, each within a session of another; ID of the first."""
+    """From when to when heartbeats were answered, each within half a session of another; ID of the first."""
 
     first_ns: int
     last_ns: int
     exchange: str
 
 
-Stamped = tuple[int, str]
-"""Time of a request, and the ID of the exchange."""
+class SentRequests(NamedTuple):
+    """When the first and the last of some requests were sent, the ID of the first, and their number."""
+
+    first_ns: int
+    last_ns: int
+    exchange: str
+    number: int
+
+    def is_in(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether the first or the last was sent in that time."""
+        return begin_ns <= self.first_ns <= end_ns or begin_ns <= self.last_ns <= end_ns
+
+
+class RequestLog(NamedTuple):
+    """Requests in intervals of ``2 ** shift`` ns: these grow so that there are at most 64."""
+
+    shift: int = 30
+    sent: tuple[SentRequests, ...] = ()
 
 
 class Missed(NamedTuple):
@@ -167,22 +184,32 @@ class Missed(NamedTuple):
 
     begin_ns: int
     end_ns: int
-    tries: list[Stamped]
-    ended: list[Stamped]
+    tries: list[SentRequests]
+    ended: list[SentRequests]
 
 
 def _spans(one: list[Answered], other: list[Answered]) -> list[Answered]:
     spans: list[Answered] = []
     for each in sorted((*one, *other)):
-        if spans and each.first_ns - spans[-1].last_ns < _SESSION_NS:
+        if spans and each.first_ns - spans[-1].last_ns < _TOGETHER_NS:
             spans[-1] = spans[-1]._replace(last_ns=max(spans[-1].last_ns, each.last_ns))
         else:
             spans.append(each)
     return spans[:_KEPT]
 
 
-def _earliest(one: list[Stamped], other: list[Stamped]) -> list[Stamped]:
-    return sorted({*one, *other})[:_KEPT]
+def _logged(one: RequestLog, other: RequestLog) -> RequestLog:
+    shift = max(one.shift, other.shift)
+    while True:
+        pieces: dict[int, SentRequests] = {}
+        for each in sorted((*one.sent, *other.sent)):
+            same = pieces.setdefault(each.first_ns >> shift, each)
+            if same is not each:
+                last_ns, number = max(same.last_ns, each.last_ns), same.number + each.number
+                pieces[each.first_ns >> shift] = same._replace(last_ns=last_ns, number=number)
+        if len(pieces) <= _KEPT:
+            return RequestLog(shift, tuple(pieces.values()))
+        shift += 1
 
 
 @summed
@@ -190,36 +217,50 @@ class Heartbeats(Evidence):
     """The heartbeats of a broker, and, as evidence, the times when it was not answered.
 
     Attributes:
-        answered: when they were answered without an error.
-        failed: those that were not, or too late: when each was sent, and its ID.
+        answered: when they were answered by the active controller, also with an error.
+        failed: those that were not, or too late.
         restarts: when the broker said that it stops, or registered.
         unheard_ns: how long it was not answered; ``longest_ns``: at a time.
     """
 
     answered: list[Answered] = joined(_spans, list)
-    failed: list[Stamped] = joined(_earliest, list)
-    restarts: list[Stamped] = joined(_earliest, list)
+    failed: RequestLog = joined(_logged, RequestLog)
+    restarts: RequestLog = joined(_logged, RequestLog)
     unheard_ns: int = total()
     longest_ns: int = largest()
 
     def gaps(self, now_ns: int) -> Iterator[Missed]:
         """When it was not answered for a session, although it did not restart."""
-        answered = self.answered
-        if self.failed and not (answered and answered[0].first_ns <= self.failed[0][0]):  # from the start
-            answered = [Answered(self.failed[0][0], *self.failed[0]), *answered]
+        answered, failed = self.answered, self.failed.sent
+        if failed and not (answered and answered[0].first_ns <= failed[0].first_ns):  # from the start
+            answered = [Answered(failed[0].first_ns, failed[0].first_ns, failed[0].exchange), *answered]
         begins = [each.last_ns for each in answered]
-        after = [*([(each.first_ns, each.exchange)] for each in answered[1:]), []]
+        after = [
+            *([SentRequests(each.first_ns, each.first_ns, each.exchange, 1)] for each in answered[1:]),
+            [],
+        ]
         for begin_ns, ended in list(zip(begins, after, strict=False))[: _KEPT - 1]:
-            end_ns = ended[0][0] if ended else now_ns
-            is_restarted = any(begin_ns - _SESSION_NS < time_ns <= end_ns for time_ns, _ in self.restarts)
-            if end_ns - begin_ns >= _SESSION_NS and not is_restarted:
-                tries = [stamp for stamp in self.failed if begin_ns <= stamp[0] < end_ns]
+            end_ns = ended[0].first_ns if ended else now_ns
+            if end_ns - begin_ns >= _SESSION_NS and not any(
+                each.is_in(begin_ns - _SESSION_NS, end_ns) for each in self.restarts.sent
+            ):
+                tries = [each for each in failed if each.is_in(begin_ns, end_ns)]
                 yield Missed(begin_ns, end_ns, tries, ended)
 
-    def miss(self, gap: Missed, shown: list[Stamped]) -> None:
+    def covers(self, gap: Missed) -> bool:
+        """Whether it was answered again and again in the middle of such a time of another broker: if all are
+        silent, it is the capture that pauses.
+        """
+        third_ns = (gap.end_ns - gap.begin_ns) // 3
+        return any(
+            each.first_ns <= gap.begin_ns + third_ns and each.last_ns >= gap.end_ns - third_ns
+            for each in self.answered
+        )
+
+    def miss(self, gap: Missed, shown: list[SentRequests]) -> None:
         """Add such a time, and the exchanges that show it."""
-        for time_ns, exchange in shown:
-            self.take(time_ns, exchange)
+        for each in shown:
+            self.take(max(each.first_ns, gap.begin_ns), each.exchange, each.number)
         self.first_ns = min(self.first_ns, gap.begin_ns)
         self.last_ns = max(self.last_ns, gap.end_ns)
         self.unheard_ns += gap.end_ns - gap.begin_ns
@@ -246,34 +287,29 @@ class Unheard(Rule):
 
     def feed(self, facts: Facts) -> None:
         """Note a heartbeat or a registration."""
-        if not {"NOT_CONTROLLER"}.issuperset(facts.errors):  # the broker reaches it
-            return
         request, host = facts.exchange.request or {}, facts.connection.client.ip
         kept = self.kept[facts.client, host, str(request.get("broker_id", "?"))]
         kept.touch(host, facts.broker)
-        stamp = facts.time_ns, facts.id
+        log = RequestLog(sent=(SentRequests(facts.time_ns, facts.time_ns, facts.id, 1),))
         self.latest_ns = max(self.latest_ns, facts.time_ns)
-        if facts.latency_us is None or facts.errors:
-            kept.failed = _earliest(kept.failed, [stamp])
+        if facts.latency_us is None or "NOT_CONTROLLER" in facts.errors:
+            kept.failed = _logged(kept.failed, log)
         elif facts.api != "BrokerHeartbeat" or request.get("want_shut_down"):
-            kept.restarts = _earliest(kept.restarts, [stamp])
+            kept.restarts = _logged(kept.restarts, log)
         else:
             answered_ns = facts.time_ns + 1000 * facts.latency_us
             kept.answered = _spans(kept.answered, [Answered(answered_ns, answered_ns, facts.id)])
             if answered_ns - facts.time_ns >= _SESSION_NS:
-                kept.failed = _earliest(kept.failed, [stamp])
+                kept.failed = _logged(kept.failed, log)
 
     def findings(self) -> Iterator[RulePart]:
         """Brokers that were not answered for a session."""
         for key, each in self.kept.items():
-            others = [
-                answered for other in self.kept.values() if other is not each for answered in other.answered
-            ]
             missing = combined([each])
             for gap in each.gaps(self.latest_ns):
-                is_alone = not any(one.first_ns < gap.end_ns and one.last_ns > gap.begin_ns for one in others)
-                shown = gap.tries if self.is_tried else [] if gap.tries or is_alone else gap.ended
-                if shown:
+                shown = gap.tries if self.is_tried else [] if gap.tries else gap.ended
+                others = (other for other in self.kept.values() if other is not each)
+                if shown and (self.is_tried or any(other.covers(gap) for other in others)):
                     missing.miss(gap, shown)
             if missing.count:
                 yield self.part(key, missing)
@@ -300,9 +336,10 @@ class QuorumUnreachable(Unheard):
     )
 
     def _message(self, _: Scope, each: Heartbeats) -> str:
+        controllers = listed(sorted({controller for _, controller in each.ends}))
         return (
-            f"no heartbeat answered for {span(each.longest_ns)}, {many(each.count, 'request')} failed; "
-            f"fenced after {_SESSION}"
+            f"no heartbeat answered by {controllers} for {span(each.longest_ns)}, "
+            f"{many(each.count, 'request')} failed; fenced after {_SESSION}"
         )
 
 
@@ -315,7 +352,8 @@ class BrokerFenced(Unheard):
     title = "A broker sends no heartbeat for longer than its session lasts, and then goes on."
     when = (
         f"No BrokerHeartbeat of a broker for {_SESSION_NS // SECOND_NS} s or more, then another one, without "
-        "a registration or shutdown in between, while the controllers hear another broker."
+        "a registration or shutdown in between, while another broker is answered in the middle of that time; "
+        "if none is, the capture may have paused."
     )
     advice = (
         "Look for what stopped the broker at that time: garbage collection, a paused machine, a disk that "

@@ -6,6 +6,7 @@ None of these shows itself as an error: clients report timeouts and disconnects,
 
 from __future__ import annotations
 
+from operator import or_
 from typing import TYPE_CHECKING, ClassVar
 
 from kdissect.anomalies import WARNING
@@ -17,15 +18,17 @@ from kdissect.phrases import duration, many, size, span
 from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.contents import EACH, SUM, SUMS
 from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
-from kdissect.stats.findings.rule import Evidence, Rule
+from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.sums import earliest, joined, largest, latest, merged, summed, total
 from kdissect.stats.windows import Windows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kdissect.model import ConnectionInfo, Exchange, Frame
     from kdissect.net.analysis import TcpAnalysis
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.findings.rule import Scope
+    from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.tallies import Tally
 
 
@@ -365,6 +368,7 @@ class Transfers(Evidence):
         bytes: of all exchanges, also those that one packet has and that took no time: the counts of the core
             do not tell them apart. So the real rate is at most ``per_second``.
         request_bytes: those of them that went to the broker.
+        limits: of findings, what the windows allow, in words; see ``_limit``.
     """
 
     transfer_us: int = total()
@@ -375,6 +379,7 @@ class Transfers(Evidence):
     lost: int = total()
     stalled_ns: int = total()
     windows: Windows = merged(Windows)
+    limits: set[str] = joined(or_, set)
 
     @property
     def per_second(self) -> float:
@@ -455,12 +460,21 @@ class SlowTransfer(Rule):
             and each.stalled_ns <= _STALLED_SHARE * 1000 * each.transfer_us
         )
 
+    def findings(self) -> Iterator[RulePart]:
+        """Slow transfers, with what limits each: joined, their windows and round trips say nothing."""
+        for key, each in self.kept.items():
+            if self._reports(each):
+                slow = combined([each])
+                slow.limits = {_limit(slow)}
+                yield self.part(key, slow)
+
     def _message(self, _: Scope, each: Transfers) -> str:
         lost = f"{many(each.lost, 'segment')} of {each.segments:,}" if each.lost else "nothing"
+        limit = "".join(each.limits) if len(each.limits) == 1 else ""
         return (
             f"{size(round(each.per_second))}/s while messages were under way, for "
             f"{duration(1000 * each.transfer_us)}: {size(each.under_way)} in each round trip of "
-            f"{duration(each.round_trip_ns)}, {lost} lost; {_limit(each)}"
+            f"{duration(each.round_trip_ns)}, {lost} lost{limit}"
         )
 
 
@@ -469,10 +483,10 @@ def _limit(each: Transfers) -> str:
     windows, is_upload = each.windows, 2 * each.request_bytes > each.bytes
     window = windows.broker_window_bytes if is_upload else windows.client_window_bytes
     if window is None:
-        return "window unknown without the SYN"
+        return "; window unknown without the SYN"
     bound = size(round(window * SECOND_NS / each.round_trip_ns))
-    text = f"the window of the {BROKER if is_upload else CLIENT}, {size(window)}, allows {bound}/s"
-    if windows.client_unscaled or windows.broker_unscaled:
+    text = f"; the window of the {BROKER if is_upload else CLIENT}, {size(window)}, allows {bound}/s"
+    if window <= _UNSCALED and (windows.client_unscaled or windows.broker_unscaled):
         text += f", the {CLIENT if windows.client_unscaled else BROKER} did not offer window scaling"
     return text
 

@@ -139,6 +139,26 @@ def test_what_began_before_the_broker_went_or_went_on_for_long_has_another_cause
     assert dict(summary(for_ever, late))["coordinator-unavailable"] == "broker-unreachable"
 
 
+@pytest.mark.parametrize(
+    ("client", "broker", "first_s", "is_explained"),
+    [
+        ("10.0.0.9", "10.0.0.1:9092", 12, True),
+        ("10.0.0.1", "10.0.0.2:9092", 12, True),
+        ("10.0.0.9", "10.0.0.2:9092", 12, False),
+        ("10.0.0.1", "10.0.0.1:9092", 12, False),
+        ("10.0.0.9", "10.0.0.1:9092", 2, False),
+    ],
+    ids=["to-it", "from-it", "of-others", "one-host", "before"],
+)
+@pytest.mark.parametrize("cause", ["quorum-unreachable", "broker-fenced"])
+def test_a_broker_out_of_its_cluster_serves_nobody(
+    cause: str, client: str, broker: str, first_s: float, is_explained: bool
+) -> None:
+    silent = part("broker-silent", first_s, scope={**SCOPE, "host": [client], "broker": [broker]})
+    by = cause if is_explained else None
+    assert sorted(summary(silent, part(cause))) == sorted([("broker-silent", by), (cause, None)])
+
+
 def test_a_chain_stands_below_its_root() -> None:
     chain = part("broker-unreachable"), part("leaders-moving"), part("not-leader-storm")
     assert summary(*chain) == [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.frames import FETCH, HEARTBEAT, PRODUCE, heartbeat_answers, heartbeats, request, response
@@ -184,10 +186,11 @@ def sent_slowly(
     again: int = 0,
     closed_s: int = 0,
     options: tuple[bytes, bytes] = (b"", b""),
+    **ends: Any,
 ) -> Talk:
     """A request that a client far away sends a segment at a time, each after a while, then its response."""
     syn, answer = options
-    one = talk().put(0, SYN, acknowledgment=0, options=syn).waits(round_trip_s)
+    one = talk(**ends).put(0, SYN, acknowledgment=0, options=syn).waits(round_trip_s)
     one.put(1, SYN | ACK, options=answer).put(0, ACK)
     topics = [{"name": f"{number:01000}", "partition_data": []} for number in range(pieces)]
     body = {"acks": 1, "timeout_ms": 9, "topic_data": topics}
@@ -227,6 +230,23 @@ def test_who_did_not_offer_window_scaling(options: tuple[bytes, bytes], end: str
     one = sent_slowly(options=options)
     (row,) = (row for row in findings(one) if row.rule == "slow-transfer")
     assert row.message.endswith(end)
+
+
+def test_a_window_that_is_scaled_on_some_connections() -> None:
+    scaled = sent_slowly(options=(SCALE, SCALE)), sent_slowly(place=1, options=(NO_SCALE, NO_SCALE))
+    (row,) = (row for row in findings(*scaled) if row.rule == "slow-transfer")
+    assert row.message.endswith("the window of the broker, 257.0 KB, allows 6.1 MB/s")
+
+
+def test_windows_of_several_clients_say_nothing_together() -> None:
+    far = sent_slowly(round_trip_s=0.08, options=(NO_SCALE, NO_SCALE))
+    near = sent_slowly(client="10.0.0.3", options=(SCALE, SCALE))
+    (row,) = (row for row in findings(near, far) if row.rule == "slow-transfer")
+    assert row.message.endswith("nothing lost")
+    assert [each.message.rpartition("lost; ")[2] for each in row.parts] == [
+        "the window of the broker, 64.2 KB, allows 783.4 KB/s, the client did not offer window scaling",
+        "the window of the broker, 257.0 KB, allows 6.1 MB/s",
+    ]
 
 
 def test_without_a_syn_the_window_is_unknown() -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from kdissect import dissect, open_capture, summarize
 from kdissect.cli.main import kdissect
-from kdissect.limits import DEFAULT
+from kdissect.limits import DEFAULT, SECOND_NS
 from kdissect.stats.findings.rules import RULES, Findings
 from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
@@ -142,12 +142,16 @@ BELOW = {
         *("network-loss < quorum-unreachable", "path-interrupted < quorum-unreachable"),
     },
     "leader-leaves": {"connection-refused < broker-unreachable"},
-    "broker-fenced": {"leaders-moving < broker-fenced", "not-leader-storm < broker-fenced"},
+    "broker-fenced": {
+        *("leaders-moving < broker-fenced", "not-leader-storm < broker-fenced"),
+        *("queueing < broker-fenced", "slow-requests < broker-fenced"),
+    },
     "restarts": {"connection-refused < broker-unreachable", "leaders-moving < broker-unreachable"},
     "other-cluster": {"client-unserved < broker-rejected"},
     "observer-cut": {
         *("connect-timeout < quorum-unreachable", "leaders-moving < quorum-unreachable"),
         *("network-loss < quorum-unreachable", "request-timeouts < quorum-unreachable"),
+        *("queueing < quorum-unreachable", "slow-requests < quorum-unreachable"),
     },
     "sessions-evicted": {"fetch-sessions-evicted < fetch-session-churn"},
     "two-at-once": {"connect-timeout < quorum-unreachable", "network-loss < quorum-unreachable"},
@@ -209,6 +213,16 @@ def test_two_causes_at_the_same_time_are_two_findings(names: Sequence[str], caus
     assert sorted(row.rule for row in rows if row.rule != "topic-recreated") == sorted(causes)
     assert rows[0].first <= rows[1].last
     assert rows[1].first <= rows[0].last
+
+
+def test_a_cut_that_goes_on_stands_above_its_symptoms() -> None:
+    """The broker does not answer a client, and another one waits for it, as long as it is not fenced."""
+    with open_capture("samples/troubles/observer-cut.pcap.gz") as packets:
+        every = list(packets)
+    seen = [each for each in every if each.time_ns < every[0].time_ns + 22 * SECOND_NS]
+    rows = summarize(dissect(seen), parts=["findings"]).findings or []
+    assert {"broker-silent", "slow-requests", "queueing"} <= {row.rule for row in rows}
+    assert [row.rule for row in rows if row.explained_by is None] == ["quorum-unreachable"]
 
 
 @pytest.mark.parametrize("name", ["healthy", "pauses", "scanned"])
