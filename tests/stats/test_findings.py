@@ -234,6 +234,6 @@ def test_anomalies_that_other_findings_cover_are_known() -> None:
         ({"files": [replace(FILE, backward=2, backward_max_us=0)]}, None),
     ],
 )
-def test_advice_fits_what_was_found(parts: dict[str, Any], advised: str | None) -> None:
+def test_advice_depends_on_the_capture(parts: dict[str, Any], advised: str | None) -> None:
     (finding, *_) = findings(check_of(**parts))
     assert (finding.advice is None) if advised is None else (advised in (finding.advice or ""))

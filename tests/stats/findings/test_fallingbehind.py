@@ -104,7 +104,7 @@ def test_pauses_are_in_all_topics_of_a_consumer() -> None:
     assert (row.count, row.impact.records, row.impact.lost_us) == (20, 2 * 1350, 18_000_000)
 
 
-def test_processes_with_the_same_client_id_are_told_apart() -> None:
+def test_processes_with_the_same_client_id_are_different_readers() -> None:
     lags = fetches(lambda second: 50 * second, lambda second: 200 * second)
     pauses = fetches(
         lambda second: 200 * second,
