@@ -187,7 +187,7 @@ class FallingBehind(Rule):
         time_ns = tally.exchange.time_ns if response is None else response.start_ns
         for position in tally.positions:
             if not position.error:
-                kept = self.kept[*self.reader(tally), position.topic, position.partition]
+                kept = self.kept[*self._reader(tally), position.topic, position.partition]
                 kept.add_position(time_ns, position)
                 if position.lag:
                     kept.add(tally)
@@ -197,13 +197,13 @@ class FallingBehind(Rule):
             return
         for topic, partitions in reads.topics:
             for each in partitions:
-                kept = self.kept[*self.reader(tally), topic.name, each.partition]
+                kept = self.kept[*self._reader(tally), topic.name, each.partition]
                 kept.lag.add_counted(each.lags)
                 if each.lags.number:
                     kept.start = earlier(kept.start, each.lags.start)
                 kept.add_noted(tally, each.behind)
 
-    def reader(self, tally: Tally) -> tuple[str, ...]:
+    def _reader(self, tally: Tally) -> tuple[str, ...]:
         """Whose positions are counted together."""
         return (tally.client,)
 
@@ -282,7 +282,7 @@ class SlowPoll(FallingBehind):
         FallingBehind.__init__(self, limits)
         self.pauses = Bounded(limits.summary_rows, Pauses)
 
-    def reader(self, tally: Tally) -> tuple[str, ...]:
+    def _reader(self, tally: Tally) -> tuple[str, ...]:
         """A client of one host: processes on others may have the same client ID, as by default."""
         return tally.client, tally.connection.client.ip
 
@@ -291,11 +291,11 @@ class SlowPoll(FallingBehind):
         FallingBehind.feed(self, tally)
         if tally.exchange is None:
             if (reads := tally.reads) is not None and not reads.are_replicated:
-                pauses = self.pauses[self.reader(tally)]
+                pauses = self.pauses[self._reader(tally)]
                 pauses.polling.add(tally)
                 pauses.add_noted(tally, reads.polls.pauses)
         elif not tally.replica and (think_us := tally.exchange.think_us) is not None:
-            pauses = self.pauses[self.reader(tally)]
+            pauses = self.pauses[self._reader(tally)]
             pauses.polling.add(tally)
             if think_us >= PAUSE_US:
                 pauses.add(tally)
