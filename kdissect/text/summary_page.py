@@ -414,7 +414,7 @@ _TOPICS = (
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_RECORDS,
-    View("GOODPUT/s", lambda row: _goodput(row), right=True, is_rare=True),
+    View("GOODPUT/s", lambda row: _goodput(row), right=True, keep=True, is_rare=True),
 )
 _PARTITIONS = (
     View("PARTITION", _partition, keep=True, shrinks=True),
