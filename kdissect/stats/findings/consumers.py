@@ -185,9 +185,10 @@ class FallingBehind(Rule):
             return
         response = tally.exchange.response_frame
         time_ns = tally.exchange.time_ns if response is None else response.start_ns
+        reader = self._reader(tally)
         for position in tally.positions:
             if not position.error:
-                kept = self.kept[*self._reader(tally), position.topic, position.partition]
+                kept = self.kept[*reader, position.topic, position.partition]
                 kept.add_position(time_ns, position)
                 if position.lag:
                     kept.add(tally)
@@ -195,9 +196,10 @@ class FallingBehind(Rule):
     def _add_reads(self, tally: Alike) -> None:
         if (reads := tally.reads) is None or reads.are_replicated:
             return
+        reader = self._reader(tally)
         for topic, partitions in reads.topics:
             for each in partitions:
-                kept = self.kept[*self._reader(tally), topic.name, each.partition]
+                kept = self.kept[*reader, topic.name, each.partition]
                 kept.lag.add_counted(each.lags)
                 if each.lags.number:
                     kept.start = earlier(kept.start, each.lags.start)
