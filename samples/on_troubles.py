@@ -156,7 +156,7 @@ def producer(where: str, client_id: str, **settings: Any) -> Producer:
 
 def named(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as librdkafka names them, and its callbacks."""
-    return {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in settings.items()}
+    return {key if callable(value) else key.replace("_", "."): value for key, value in settings.items()}
 
 
 def write(to: Producer, count: int, topic: str = "orders", *, size: int = 20, timeout: float = 20) -> None:

@@ -60,7 +60,7 @@ class WrittenPartition(NamedTuple):
     """What was written to a partition; ``ends``: the offsets after it.
 
     Attributes:
-        repeatable: checksum and length of batches that may have been sent before, or may be sent again.
+        repeatable: checksum, length and time of batches that may have been sent before, or may be sent again.
     """
 
     partition: int
@@ -69,7 +69,7 @@ class WrittenPartition(NamedTuple):
     codecs: list[tuple[str, int]]
     ends: Counted
     runs: list[CountedRun]
-    repeatable: list[tuple[int, int]]
+    repeatable: list[tuple[int, int, int]]
 
     @property
     def touches(self) -> int:

@@ -748,7 +748,7 @@ class TopicRow(RecordsRow):
     partitions: int = described("Distinct partitions written or read.")
     duplicate_bytes: int = described(
         "Bytes of `produced_bytes` in batches that a broker had accepted before: the same bytes on another "
-        "connection, because the producer gave up after 1 s or more. Only the first 20 exchanges of each "
+        "connection, 1 s later or more, because the producer gave up. Only the first 20 exchanges of each "
         "connection are searched for them. With idempotence the broker stores them once, without it again."
     )
     goodput_bytes_per_second: float | None = described(

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _LIST_OFFSETS = 2
 _LATEST = -1  # ListOffsets timestamp of the end
-_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
+_OFFSET_FETCH = "OffsetFetch"  # of members, and of tools that commit nothing
+_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", _OFFSET_FETCH})
 _SAMPLES = 64
 _OVER_TIME = 20  # groups
 _MEMBERS = 100  # clients of a group
@@ -239,7 +240,8 @@ class Lag(Summed):
             if (commit := committed(tally, each)) is not None:
                 group, offset = commit
                 self.commits[group, each.topic, each.partition].add(time_ns, offset)
-                self.committers[group].add(tally.client)
+                if tally.api != _OFFSET_FETCH:
+                    self.committers[group].add(tally.client)
             elif (end := end_of(tally, each)) is not None:
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
 
@@ -273,7 +275,6 @@ class Lag(Summed):
                     self.ends[reported.topic.name, partition].high_watermark.add_counted(offsets)
                 else:
                     self.commits[group, reported.topic.name, partition].add_counted(offsets)
-                    self.committers[group].add(tally.client)
 
     def rows(self) -> list[LagRow]:
         """The largest lag first."""

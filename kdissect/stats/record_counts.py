@@ -15,6 +15,7 @@ from kdissect.stats.sums import (
     Summed,
     earlier,
     earliest,
+    joined,
     later,
     latest,
     merged,
@@ -37,6 +38,7 @@ _FIRST_EXCHANGES = 20  # exchanges of a connection whose batches are all decompr
 _ONE_IN = 16
 LATE_US = 1_000_000
 """After so long, a producer may have given up and send its batches again. The core has it, too."""
+_COPIES = 8  # of a packet: captured on both sides of NATs and proxies
 _LIMITS = Limits(inflated_bytes=16 * MIB)  # larger batches are left out
 _UNCOMPRESSED = COMPRESSION[0]
 _LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
@@ -235,25 +237,39 @@ class TouchedRows:
                 self._table[key].produce_service_us.add(self._facts.service_us)
 
 
+def _soonest(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(one + other)[:_COPIES])
+
+
 @summed
 class Acceptances(Summed):
-    """How often brokers accepted a batch, and the first and last of the connections in order of their IDs."""
+    """How often brokers accepted a batch, and the first and last of the connections in order of their IDs.
+
+    Attributes:
+        times_ns: of the first requests with it.
+    """
 
     count: int = total()
     first: str | None = earliest()
     last: str | None = latest()
+    times_ns: tuple[int, ...] = joined(_soonest, tuple)
 
-    def add(self, connection: str) -> None:
+    def add(self, connection: str, time_ns: int) -> None:
         """Add one."""
         self.count += 1
         self.first, self.last = earlier(self.first, connection), later(self.last, connection)
+        self.times_ns = _soonest(self.times_ns, (time_ns,))
 
     @property
     def again(self) -> int:
-        """All but one, if they are of several connections: a producer does not repeat what was accepted on a
-        connection that it still has.
+        """Those that came so late that the producer may have given up, if they are of several connections: it
+        does not repeat what was accepted on a connection that it still has. What is captured on both sides of
+        a NAT or proxy comes at once.
         """
-        return 0 if self.first == self.last else self.count - 1
+        if self.first == self.last:
+            return 0
+        late_ns = self.times_ns[0] + LATE_US * 1000
+        return self.count - sum(time_ns < late_ns for time_ns in self.times_ns)
 
 
 @summed
@@ -292,7 +308,11 @@ class RecordCounts(Summed):
                     tally,
                     each.topic,
                     each.partition,
-                    [(one["crc"], one["batch_length"]) for one in batches if "batch_length" in one],
+                    [
+                        (one["crc"], one["batch_length"], tally.time_ns)
+                        for one in batches
+                        if "batch_length" in one
+                    ],
                 )
             if topics.count(each.topic, each) and self._by_partition:
                 partition = self.partitions[each.topic, each.partition]
@@ -314,10 +334,10 @@ class RecordCounts(Summed):
         return duplicates
 
     def _add_repeatable(
-        self, tally: Tally, topic: str, partition: int, batches: Iterable[tuple[int, int]]
+        self, tally: Tally, topic: str, partition: int, batches: Iterable[tuple[int, int, int]]
     ) -> None:
-        for crc, length in batches:
-            self.repeatable[topic, partition, crc, length].add(tally.connection.id)
+        for crc, length, time_ns in batches:
+            self.repeatable[topic, partition, crc, length].add(tally.connection.id, time_ns)
 
     def _add_volumes(self, tally: Alike) -> None:
         for written in tally.writes.topics if tally.writes is not None else ():

@@ -414,7 +414,7 @@ _TOPICS = (
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_RECORDS,
-    View("GOODPUT/s", lambda row: _goodput(row), right=True, is_rare=True),
+    View("GOODPUT/s", lambda row: _goodput(row), right=True, keep=True, is_rare=True),
 )
 _PARTITIONS = (
     View("PARTITION", _partition, keep=True, shrinks=True),
@@ -486,6 +486,7 @@ _WAITS = (
 # ------------------------------------------------------------------------------------------------------------
 
 
+_THINK = "THINK: share of the time that the consumer takes between fetches; the rest, it waits for them"
 _LAG = (
     View("CONSUMER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
     View("PARTITION", _partition, keep=True, shrinks=True),
@@ -495,7 +496,7 @@ _LAG = (
     View("MAX AT", lambda row: ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}"),
     View("TIME LAG", lambda row: seconds(row.seconds), right=True, keep=True),
     View("MAX TIME LAG", lambda row: seconds(row.seconds_worst), right=True),
-    View("THINK", lambda row: _think(row), right=True),
+    View("THINK", lambda row: _think(row), right=True, note=_THINK),
     View("POSITION", lambda row: absent(row.position), right=True),
     View("COMMITTED", lambda row: absent(row.committed_offset), right=True),
     View("HIGH WATERMARK", lambda row: absent(row.high_watermark), right=True),
@@ -516,8 +517,7 @@ def lag_sections(rows: Sequence[LagRow], *, limit: int | None) -> Iterator[PageS
     lagging = sum(1 for row in rows if row.lag)
     pairs = many(len(rows), "consumer-partition pair")
     note = f"{pairs}, {lagging:,} lagging when last seen; LAG: records, at the last fetch or commit"
-    think = "THINK: share of the time that the consumer takes between fetches; the rest, it waits for them"
-    yield table("Lag", _LAG, rows, limit=limit, notes=(note, think))
+    yield table("Lag", _LAG, rows, limit=limit, notes=(note,))
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -222,3 +222,18 @@ def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
 
 def test_anomalies_that_other_findings_cover_are_known() -> None:
     assert set(CATALOGUE) >= COVERED
+
+
+@pytest.mark.parametrize(
+    ("parts", "advised"),
+    [
+        ({"connections": replace(KAFKA, protocols={"TLS": 2}, unopened=5)}, "Clients may have been refused"),
+        ({"connections": replace(KAFKA, protocols={"TLS": 2})}, None),
+        ({"connections": replace(KAFKA, protocols={"TLS": 2, "HTTP": 1}, unopened=5)}, "-d tcp.port"),
+        ({"files": [replace(FILE, backward=2, backward_max_us=1)]}, "Latencies up to this size"),
+        ({"files": [replace(FILE, backward=2, backward_max_us=0)]}, None),
+    ],
+)
+def test_advice_depends_on_the_capture(parts: dict[str, Any], advised: str | None) -> None:
+    (finding, *_) = findings(check_of(**parts))
+    assert (finding.advice is None) if advised is None else (advised in (finding.advice or ""))

@@ -101,6 +101,17 @@ def test_a_group_is_behind_what_it_committed() -> None:
     assert (result.lag_first, result.lag_worst, result.count) == (6, 86, 2)
 
 
+@pytest.mark.parametrize(("api", "version", "think_us"), [("OffsetCommit", 7, 700), ("OffsetFetch", 7, None)])
+def test_the_polling_of_a_group_is_that_of_who_commits(api: str, version: int, think_us: int | None) -> None:
+    reads = fetch(0, 10)
+    reads.exchange.think_us = 700
+    committed = {"partition_index": 0, "error_code": 0, "committed_offset": 4}
+    body = {"group_id": "billing", "topics": [{"name": "orders", "partitions": [committed]}]}
+    looked = Facts(exchange(api, version, body, body, client_id="reader", time_ns=START_NS + SECOND))
+    result = row(lag(reads, looked), "group")
+    assert (result.committed_offset, result.think_us) == (4, think_us)
+
+
 def test_a_commit_that_failed_is_none() -> None:
     assert [each.kind for each in lag(commit(4, 1, error=25)).rows()] == []
 

@@ -15,7 +15,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.record_counts import Inflation, RecordCounts
 from samples.golden import captures, name_of
 from tests import producers
-from tests.exchange_factory import exchange
+from tests.exchange_factory import connection, exchange
 from tests.record_batches import GZIP, Item, batch
 
 # Clients of these count other things: members of share groups acknowledge, a lost capture loses.
@@ -148,6 +148,31 @@ def test_the_same_batch_on_one_connection_is_not_sent_again() -> None:
         counts.feed(produce(0, RecordData(data, 0, len(data))))
     assert counts.topics["orders"].produced.batches == 2
     assert counts.duplicate_bytes() == {}
+
+
+def accepted_at(*times: tuple[str, float]) -> RecordCounts:
+    """Acceptances of one batch, by connection and second."""
+    counts = RecordCounts(DEFAULT)
+    for name, after_s in times:
+        counts.feed(producers.produce(after_s, 0, connection=connection(name), number=1))
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("times", "copies"),
+    [
+        ([("inside", 1), ("outside", 1.001)], 0),
+        ([("late", 3), ("first", 1)], 1),
+        ([("inside", 1), ("outside", 1.001), ("inside again", 3), ("outside again", 3.001)], 2),
+    ],
+    ids=["both sides of a NAT", "sent again", "both"],
+)
+def test_only_what_comes_later_is_sent_again(times: list[tuple[str, float]], copies: int) -> None:
+    counts, other = accepted_at(*times[:1]), accepted_at(*times[1:])
+    counts.merge(other)
+    length = accepted_at(*times).topics["orders"].produced.bytes // len(times)
+    expected = {"orders": copies * length} if copies else {}
+    assert counts.duplicate_bytes() == accepted_at(*times).duplicate_bytes() == expected
 
 
 def test_codecs_show_what_brokers_compress_anew() -> None:

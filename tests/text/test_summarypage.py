@@ -60,6 +60,15 @@ def test_notes_are_about_columns_that_are_shown() -> None:
     assert shown == {None: ["RTT", "ZERO WINDOW"], 80: []}
 
 
+def test_goodput_is_shown_if_it_differs() -> None:
+    for sample, has_goodput in {"troubles/sent-again": True, "troubles/recompressed": False}.items():
+        with open_capture(f"samples/{sample}.pcap.gz") as packets:
+            page = sections(summarize(dissect(packets)), limit=None)
+        out = StringIO()
+        write(out, [section for section in page if section.title == "Topics"], width=80, style=PLAIN)
+        assert ("GOODPUT/s" in out.getvalue()) == has_goodput
+
+
 @pytest.mark.parametrize(
     ("title", "order", "heading"),
     [

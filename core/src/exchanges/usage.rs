@@ -105,8 +105,8 @@ pub struct Write {
     pub codecs: Vec<(&'static str, u64)>,
     /// Producer ID and epoch, first sequence number, number of records.
     pub numbered: Vec<(i64, i16, i64, u64)>,
-    /// Checksum and length of batches that may have been sent before, or may be sent again.
-    pub repeatable: Vec<(u32, i32)>,
+    /// Checksum, length and time of batches that may have been sent before, or may be sent again.
+    pub repeatable: Vec<(u32, i32, i64)>,
 }
 
 impl Write {
@@ -136,7 +136,7 @@ impl Write {
             write.records += records;
             tally(&mut write.codecs, batch.codec(), 1);
             if is_repeatable {
-                write.repeatable.push((batch.crc, batch.length));
+                write.repeatable.push((batch.crc, batch.length, time_ns));
             }
             if batch.producer_id >= 0 {
                 let base = i64::from(batch.base_sequence);

@@ -119,7 +119,7 @@ pub type PythonWritten = (
     Vec<(&'static str, u64)>,
     PythonSamples,
     Vec<PythonRun>,
-    Vec<(u32, i32)>,
+    Vec<(u32, i32, i64)>,
 );
 pub type PythonWrittenTopic = (
     PythonTopic,

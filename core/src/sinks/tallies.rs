@@ -218,7 +218,7 @@ struct WrittenPartition {
     codecs: Vec<(&'static str, u64)>,
     ends: Samples,
     runs: Vec<Run>,
-    repeatable: Vec<(u32, i32)>,
+    repeatable: Vec<(u32, i32, i64)>,
 }
 
 /// Batches with a producer ID and epoch.

@@ -96,7 +96,7 @@ class NoKafka(CaptureRule):
     def _advice(self, check: Check) -> str | None:
         if check.connections.protocols.keys() - {TLS}:
             return self.advice
-        if not check.connections.protocols and check.connections.empty:
+        if check.connections.empty:
             return "Clients may have been refused; check that the broker is listening."
         return None
 
@@ -140,6 +140,9 @@ class OutOfTimeOrder(CaptureRule):
         if backward := sum(file.backward for file in check.files):
             furthest_us = max(file.backward_max_us for file in check.files)
             yield f"{many(backward, 'packet')} out of time order, by at most {furthest_us / 1000:,.3f} ms."
+
+    def _advice(self, check: Check) -> str | None:
+        return self.advice if any(file.backward_max_us for file in check.files) else None
 
 
 class DroppedPackets(CaptureRule):

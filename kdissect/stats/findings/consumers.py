@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -184,9 +185,10 @@ class FallingBehind(Rule):
             return
         response = tally.exchange.response_frame
         time_ns = tally.exchange.time_ns if response is None else response.start_ns
+        reader = self._reader(tally)
         for position in tally.positions:
             if not position.error:
-                kept = self.kept[tally.client, position.topic, position.partition]
+                kept = self.kept[*reader, position.topic, position.partition]
                 kept.add_position(time_ns, position)
                 if position.lag:
                     kept.add(tally)
@@ -194,25 +196,30 @@ class FallingBehind(Rule):
     def _add_reads(self, tally: Alike) -> None:
         if (reads := tally.reads) is None or reads.are_replicated:
             return
+        reader = self._reader(tally)
         for topic, partitions in reads.topics:
             for each in partitions:
-                kept = self.kept[tally.client, topic.name, each.partition]
+                kept = self.kept[*reader, topic.name, each.partition]
                 kept.lag.add_counted(each.lags)
                 if each.lags.number:
                     kept.start = earlier(kept.start, each.lags.start)
                 kept.add_noted(tally, each.behind)
+
+    def _reader(self, tally: Tally) -> tuple[str, ...]:
+        """Whose positions are counted together."""
+        return (tally.client,)
 
     def findings(self) -> Iterator[RulePart]:
         """Consumers whose lag grows, by topic."""
         for key, read in self.behind():
             yield self.part(key, read)
 
-    def behind(self) -> Iterator[tuple[tuple[str, str], Reading]]:
-        """The same, with their keys."""
-        topics: dict[tuple[str, str], Reading] = {}
-        for (client, topic, _), each in self.kept.items():
+    def behind(self) -> Iterator[tuple[tuple[str, ...], Reading]]:
+        """The same, with their keys: reader and topic."""
+        topics: dict[tuple[str, ...], Reading] = {}
+        for (*key, _), each in self.kept.items():
             if each.start is not None:
-                read = topics.setdefault((client, topic), Reading())
+                read = topics.setdefault(tuple(key), Reading())
                 join(read, each, Evidence)
                 read.partitions.append(each)
         yield from (item for item in topics.items() if self._reports(item[1]))
@@ -256,6 +263,7 @@ class SlowPoll(FallingBehind):
     """
 
     name = "slow-poll"
+    of = ("client", "host")
     records = "reading.last"
     lost = "polling.paused_us"
     title = "A consumer falls behind because of what it does between polls, not because of brokers."
@@ -270,36 +278,46 @@ class SlowPoll(FallingBehind):
         "lower max.poll.records. --lag shows the share of this time as THINK."
     )
 
-    pauses: Bounded[str, Pauses] = merged()
+    pauses: Bounded[tuple[str, ...], Pauses] = merged()
 
     def __init__(self, limits: Limits) -> None:
         FallingBehind.__init__(self, limits)
         self.pauses = Bounded(limits.summary_rows, Pauses)
+
+    def _reader(self, tally: Tally) -> tuple[str, ...]:
+        """A client of one host: processes on others may have the same client ID, as by default."""
+        return tally.client, tally.connection.client.ip
 
     def feed(self, tally: Tally) -> None:
         """Add positions and think times."""
         FallingBehind.feed(self, tally)
         if tally.exchange is None:
             if (reads := tally.reads) is not None and not reads.are_replicated:
-                pauses = self.pauses[tally.client]
+                pauses = self.pauses[self._reader(tally)]
                 pauses.polling.add(tally)
                 pauses.add_noted(tally, reads.polls.pauses)
         elif not tally.replica and (think_us := tally.exchange.think_us) is not None:
-            pauses = self.pauses[tally.client]
+            pauses = self.pauses[self._reader(tally)]
             pauses.polling.add(tally)
             if think_us >= PAUSE_US:
                 pauses.add(tally)
 
     def findings(self) -> Iterator[RulePart]:
-        """Those of the consumers whose lag grows that pause most of the time."""
-        for (client, topic), read in self.behind():
-            pauses = self.pauses[client]
+        """Those of the consumers whose lag grows that pause most of the time: pauses are in all of their
+        topics.
+        """
+        for reader, each in groupby(sorted(self.behind(), key=itemgetter(0)), key=lambda item: item[0][:-1]):
+            pauses = self.pauses[reader]
             polling = pauses.polling
             all_us = polling.think_us + polling.waited_us
             if pauses.count >= _PAUSES and polling.paused_us >= _PAUSED_SHARE * all_us:
-                evidence = combined([pauses])
-                evidence.reading.merge(read)
-                yield self.part((client, topic), evidence)
+                evidence, topics = combined([pauses]), []
+                for (*_, topic), read in each:
+                    evidence.reading.merge(read)
+                    topics.append(topic)
+                part = self.part(reader, evidence)
+                part.scope = {**part.scope, "topic": topics}
+                yield part
 
     def _message(self, _: Scope, each: Pauses) -> str:
         polling, reading = each.polling, each.reading

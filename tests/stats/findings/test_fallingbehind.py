@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.stats.findings.consumers import FallingBehind, SlowPoll
+from tests.exchange_factory import connection
 from tests.findings import findings_of
 from tests.producers import facts_of
 
@@ -17,7 +18,8 @@ def fetch(
     after_s: float, position: int, end: int, *, partition: int = 0, replica_id: int = -1, **more: Any
 ) -> Facts:
     """Of one partition, without a fetch session; nothing comes."""
-    request_topic = {"topic": "orders", "partitions": [{"partition": partition, "fetch_offset": position}]}
+    topic = more.pop("topic", "orders")
+    request_topic = {"topic": topic, "partitions": [{"partition": partition, "fetch_offset": position}]}
     answer = {
         "partition_index": partition,
         "error_code": more.pop("error", 0),
@@ -26,7 +28,7 @@ def fetch(
         "records": RecordData(b"", 0, 0),
     }
     request = {"replica_id": replica_id, "max_wait_ms": 1, "session_id": 0, "session_epoch": -1}
-    response = {"session_id": 0, "error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
+    response = {"session_id": 0, "error_code": 0, "responses": [{"topic": topic, "partitions": [answer]}]}
     return facts_of("Fetch", 7, after_s, request | {"topics": [request_topic]}, response, "reader", **more)
 
 
@@ -83,12 +85,34 @@ def thinking(facts: list[Facts], think_us: int) -> list[Facts]:
 def test_one_who_is_slow_itself() -> None:
     facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
     (row,) = findings_of(SlowPoll, thinking(facts, 900_000))
-    assert (row.severity, row.subject, row.count) == ("warning", "client reader, topic orders", 20)
+    assert (row.severity, row.count) == ("warning", 20)
+    assert row.subject == "client reader at 10.0.0.6, topic orders"
     assert row.message == (
         "20 pauses of 0.5 s or more between fetches, 99% of the time; the fetches took 5.00ms on average; "
         "fetch lag 2,850 records at the end, 0 when first seen"
     )
     assert (row.impact.records, row.impact.lost_us) == (2850, 18_000_000)
+
+
+def test_pauses_are_in_all_topics_of_a_consumer() -> None:
+    orders, clicks = (
+        fetches(lambda second: 50 * second, lambda second: 200 * second, seconds=10, topic=topic)
+        for topic in ("orders", "clicks")
+    )
+    (row,) = findings_of(SlowPoll, thinking(orders + clicks, 900_000))
+    assert row.subject == "client reader at 10.0.0.6, 2 topics: clicks and orders"
+    assert (row.count, row.impact.records, row.impact.lost_us) == (20, 2 * 1350, 18_000_000)
+
+
+def test_processes_with_the_same_client_id_are_different_readers() -> None:
+    lags = fetches(lambda second: 50 * second, lambda second: 200 * second)
+    pauses = fetches(
+        lambda second: 200 * second,
+        lambda second: 200 * second,
+        partition=1,
+        connection=connection("other", "10.0.0.7"),
+    )
+    assert findings_of(SlowPoll, thinking(lags, 1000) + thinking(pauses, 900_000)) == []
 
 
 def test_who_fetches_soon_or_keeps_up_is_not_slow() -> None:

@@ -41,9 +41,9 @@ def test_who_is_slow_between_polls() -> None:
     rows = messages_in("slow-poll")
     assert rows.keys() == {"slow-poll", "falling-behind"}
     assert rows["slow-poll"] == (
-        "2 clients: full-queue and slow, topic orders: 28 pauses of 0.5 s or more between fetches, 83% of "
-        "the time; the fetches took 126.3ms on average; fetch lag 10,159 records at the end, 400 when first "
-        "seen"
+        "2 clients: full-queue and slow, all at 127.0.0.1, topic orders: 28 pauses of 0.5 s or more between "
+        "fetches, 83% of the time; the fetches took 126.3ms on average; fetch lag 10,159 records at the end, "
+        "400 when first seen"
     )
     assert messages_in("busy-consumer") == {}
 
