@@ -29,7 +29,7 @@ from kdissect.model import (
 )
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.spark.batches import columns_of
-from kdissect.spark.decode import decode_files
+from kdissect.spark.decode import UnsharedError, decode_files
 from kdissect.spark.options import FAILFAST, parse
 from kdissect.spark.planning import selected
 from kdissect.spark.ranges import RANGE_BYTES
@@ -37,7 +37,7 @@ from kdissect.spark.session import local_directory
 from kdissect.spark.tables import written
 from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES
-from kdissect.tables.rows import DEFAULT_TABLES
+from kdissect.tables.rows import DEFAULT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,9 @@ def frames(
             one is damaged, and ``mode`` is ``FAILFAST``.
         OutputError: the files cannot be written, or some workers do not see the directory.
     """
-    tables = tables or DEFAULT_TABLES
+    tables = DEFAULT_TABLES if tables is None else tables
+    if not tables:
+        raise UsageError(f"no table is selected; known: {', '.join(TABLES)}")
     names = [captures] if isinstance(captures, str) else list(captures)
     for option in _NOT_HERE:
         if option.lower() in map(str.lower, options):
@@ -124,10 +126,13 @@ def frames(
     with ExitStack() as stack:
         own = _own_directory(directory or local_directory(spark.conf), stack)
         export = ExportOptions(own, PARQUET, tables=tuple(tables), bodies=parsed.bodies)
-        done = decode_files(spark, files, export, parsed, range_bytes=range_bytes, tasks=parsed.tasks)
+        try:
+            done = decode_files(spark, files, export, parsed, range_bytes=range_bytes, tasks=parsed.tasks)
+        except UnsharedError as error:
+            raise UnsharedError(error.who, "pass directory=,") from None
         if parsed.fail_on_data_loss and not done.complete:
             raise CaptureError(done.warnings[0])
-        if parsed.mode == FAILFAST and done.warnings:
+        if parsed.mode == FAILFAST and (done.damaged or done.unreadable):
             raise CaptureError(f"{done.warnings[0]}; mode=PERMISSIVE leaves out what is damaged")
         result = Frames(done.warnings, done.damaged, stack.pop_all())
     for name in tables:

@@ -180,6 +180,7 @@ _OF_STRINGS: dict[type, Callable[..., Any]] = {
     spark.StringEndsWith: pc.ends_with,
     spark.StringContains: pc.match_substring,
 }
+_MAX_PUSHED_US = 10**15  # more digits are no duration
 _OF_EXCHANGES = frozenset({"exchanges", "partitions"})
 """Tables in which these columns are those of the exchange, and rows depend on no other exchange."""
 
@@ -223,9 +224,10 @@ def narrowed(options: SourceOptions, filters: Iterable[spark.Filter]) -> SourceO
             names = value if isinstance(each, spark.In) else (value,)
             if names and _APIS.issuperset(names):
                 criteria.setdefault("api", tuple(names))
-        has_minimum = isinstance(each, spark.GreaterThan | spark.GreaterThanOrEqual)
-        if path == ("latency_us",) and has_minimum and value is not None and value >= 0:
-            criteria.setdefault("slower_than", (f"{value}us",))
+        if path == ("latency_us",) and isinstance(each, spark.GreaterThan | spark.GreaterThanOrEqual):
+            min_us = -1 if value is None else value + isinstance(each, spark.GreaterThan)
+            if 0 < min_us <= _MAX_PUSHED_US:
+                criteria.setdefault("slower_than", (f"{1000 * min_us - 1}ns",))
     return replace(options, criteria=criteria)
 
 

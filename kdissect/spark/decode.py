@@ -48,6 +48,7 @@ from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.others import captures as capture_rows
 from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import FinishedFile, locked, visible_files
 
@@ -66,10 +67,21 @@ if TYPE_CHECKING:
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
-_SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
+
+
+class UnsharedError(OutputError):
+    """Workers do not see the directory of the tables.
+
+    Attributes:
+        who: the workers, and what they do not see.
+    """
+
+    def __init__(self, who: str, remedy: str = "DIR must be") -> None:
+        super().__init__(f"{who}; {remedy} on storage shared by the driver and all workers")
+        self.who = who
 
 
 class DecodeResult(NamedTuple):
@@ -414,7 +426,7 @@ def _finished(
         output.bytes,
         packets,
         [*read.warnings, *output.warnings],
-        sum(1 for source in read.sources if source.failed or source.warnings),
+        sum(1 for row in capture_rows(read.sources, read.census, read.warnings) if row.warnings),
         notices_of((each for result in results for each in result.noticed), job.options.limits),
         counts,
         read.skipped,
@@ -461,7 +473,7 @@ def _check_written(job: ExportJob, files: Sequence[TaskFile]) -> None:
     """Check that the driver sees the files that workers wrote.
 
     Raises:
-        OutputError: a file is missing or has a different size.
+        UnsharedError: a file is missing or has a different size.
     """
     directory = parts.unpublished(job)
     stored = visible_files(directory) if is_stored(directory) else None
@@ -469,8 +481,7 @@ def _check_written(job: ExportJob, files: Sequence[TaskFile]) -> None:
         path = each.path(job)
         size = stores.size(str(path)) if stored is None else stored.get(str(path.relative_to(directory)))
         if size != each.file.bytes:
-            where = f"{each.host} wrote {path}, which the driver does not see"
-            raise OutputError(f"worker {where}; {_SHARED_STORAGE}")
+            raise UnsharedError(f"worker {each.host} wrote {path}, which the driver does not see")
 
 
 def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[FinishedFile]]:
@@ -551,11 +562,11 @@ def _check_shared(session: SparkSession, directory: Path) -> None:
     """Check that tasks see a file that this process creates in the directory.
 
     Raises:
-        OutputError: a task does not see it.
+        UnsharedError: a task does not see it.
     """
     if unshared := _unshared(session, directory):
         more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
-        raise OutputError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+        raise UnsharedError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}")
 
 
 def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:

@@ -446,19 +446,23 @@ class SortedPackets:
         return self._in_order(self._bundles())
 
     def _bundles(self) -> Iterator[Bundle]:
-        with ExitStack() as stack:
-            files: dict[str, BinaryIO] = {}
+        files: dict[str, BinaryIO] = {}  # in the order in which they were last read
+        try:
             for batch in self._batches:
                 for bundle in map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names)):
                     if not bundle.heads and isinstance(value := from_json(bundle.data), Stored):
-                        if value.path not in files:  # those of many captures may alternate
+                        file = files.pop(value.path, None)  # those of many captures may alternate
+                        if file is None:
                             if len(files) == _MAX_OPEN:
                                 files.pop(next(iter(files))).close()
-                            files[value.path] = stack.enter_context(Path(value.path).open("rb"))
-                        file = files[value.path]
+                            file = Path(value.path).open("rb")  # noqa: SIM115  (closed below)
+                        files[value.path] = file
                         file.seek(value.start)
                         bundle.heads, bundle.data = file.read(value.heads), file.read(value.data)
                     yield bundle
+        finally:
+            for file in files.values():
+                file.close()
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[PacketBlock | Packet | Segment]:
         """``bundles`` come in the order of their first packets. Holds those that overlap in time."""

@@ -167,7 +167,7 @@ def _sizes(session: Any, tables: Sequence[str]) -> dict[str, dict[str, int]]:
         return {table: visible_files(Path(table)) for table in tables}
     sizes: dict[str, dict[str, int]] = {table: {} for table in tables}
     reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-    for row in reader.load(list(tables)).select("path", "length").collect() if tables else ():
+    for row in reader.load(list(map(_literal, tables))).select("path", "length").collect() if tables else ():
         path = _path(row.path)
         table = next(each for each in _parents(path) if each in sizes)
         sizes[table][path[len(table) + 1 :]] = row.length
@@ -208,8 +208,15 @@ def _table(session: Any, where: str, described: Mapping[str, Any], sizes: Mappin
     # A value of the wrong type would be a bug, and must not silently become null.
     reader = session.read.schema(schema).format(format_).option("mode", "FAILFAST")
     if len(paths) == len(sizes):
-        return reader.load(where)  # Spark would list each of many paths in a separate task
-    return reader.option("basePath", where).load(paths) if paths else session.createDataFrame([], schema)
+        return reader.load(_literal(where))  # Spark would list each of many paths in a separate task
+    if not paths:
+        return session.createDataFrame([], schema)
+    return reader.option("basePath", where).load(list(map(_literal, paths)))
+
+
+def _literal(path: str) -> str:
+    """The pattern that Spark takes for a path: the path itself."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
 
 
 # ------------------------------------------------------------------------------------------------------------

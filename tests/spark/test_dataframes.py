@@ -33,7 +33,7 @@ def rows(table: pa.Table) -> Counter[str]:
 
 @pytest.mark.parametrize("tasks", [3, None])
 def test_rows_are_those_of_export(spark: SparkSession, tmp_path: Path, tasks: int | None) -> None:
-    directory, place = tmp_path / "ring", tmp_path / "place"
+    directory, place = tmp_path / "ring", tmp_path / "pl[a]{1}*\\ce"  # no pattern
     cut_up(packets_of("kafka-4-basics"), directory, 3)
     (directory / "notes.txt").write_text("no capture")
     place.mkdir()
@@ -68,8 +68,19 @@ def test_damage_is_counted_or_an_error(spark: SparkSession, tmp_path: Path) -> N
         assert frames["captures"].count() == 2
         assert (frames.damaged, len(frames.warnings)) == (1, 1)
     assert spark.conf.getAll == before
+    with kdissect.spark.frames(spark, str(tmp_path), ["brokers"], range_bytes=10_000, tasks=2) as frames:
+        assert (frames.damaged, len(frames.warnings)) == (1, 1)
     with pytest.raises(CaptureError, match=r"cut.pcap: ends in the middle of packet .*; mode=PERMISSIVE"):
         kdissect.spark.frames(spark, str(tmp_path), ["captures"], mode="FAILFAST")
+
+
+def test_rows_beyond_a_limit_are_no_damage(spark: SparkSession) -> None:
+    options = {"limits": "export_brokers=1", "mode": "FAILFAST"}
+    with kdissect.spark.frames(spark, str(SAMPLES["kafka-4-cluster"]), ["brokers"], **options) as frames:
+        assert frames.damaged == 0
+        assert frames.warnings == [
+            "brokers: more than the limit export_brokers; the others are not in the table"
+        ]
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
@@ -126,6 +137,7 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
         ({"lookback": 2}, "option lookback is for the data source"),
         ({"api": "Fetsch"}, "unknown API"),
         ({"tables": ["exchange"]}, 'unknown table "exchange"'),
+        ({"tables": []}, "no table is selected; known: exchanges, "),
     ):
         with pytest.raises(UsageError, match=message):
             kdissect.spark.frames(unused, str(SAMPLES["quickstart"]), **options)

@@ -28,6 +28,7 @@ from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.options import ExportOptions, Options
 from kdissect.spark import parts
+from kdissect.spark.dataframes import frames
 from kdissect.spark.decode import decode, task_count
 from kdissect.tables import manifest
 from kdissect.tables.rows import DEFAULT_TABLES
@@ -218,6 +219,11 @@ def test_a_directory_that_workers_do_not_see_is_reported_before_work_starts(tmp_
         OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage shared by"
     ):
         decode(workers, [str(SAMPLES["quickstart"])], parquet(out))
+    workers = Workers(nullcontext, swapped_paths(out, on_worker))
+    with pytest.raises(
+        OutputError, match=rf"^{out}/.*: not shared with .*; pass directory=, on storage shared"
+    ):
+        frames(workers, str(SAMPLES["quickstart"]), directory=str(out))
     assert [*out.iterdir(), *on_worker.iterdir()] == []
     decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], parquet(out))
     assert sorted(path.name for path in out.iterdir()) == sorted(TABLES)

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import datasource as spark
+from pyspark.sql.types import StructType
 
 from kdissect.spark.batches import TableBatches, columns_of
-from kdissect.spark.datasource import mask_of, types_of
+from kdissect.spark.datasource import KdissectSource, mask_of, types_of
+from samples.golden import ROOT
 from tests.exchange_factory import START_NS, exchange
 
 ROW = exchange("Fetch", 12, {"topics": []}, {"responses": []}, client_id="web-shop")
@@ -72,3 +74,23 @@ def test_filters_that_are_applied(filter_: Any, answer: bool) -> None:
 )
 def test_filters_that_are_left_to_spark(filter_: Any) -> None:
     assert mask_of(filter_, TYPES) is None
+
+
+def latencies(table: str, *filters: spark.Filter) -> list[int | None]:
+    capture = ROOT / "samples" / "mock-librdkafka.pcap"
+    options = {"path": str(capture), "table": table, "pushdown": "true"}
+    reader = KdissectSource(options).reader(StructType().add("latency_us", "long"))
+    assert list(reader.pushFilters(list(filters))) == []
+    batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
+    return [value for batch in batches for value in batch["latency_us"].to_pylist()]
+
+
+@pytest.mark.parametrize("table", ["exchanges", "partitions"])
+def test_pushed_down_latencies_include_the_boundary(table: str) -> None:
+    every = [value for value in latencies(table) if value is not None]
+    assert 17 in every
+    for min_us in (0, 1, 17, 18, 10**15, 2**63 - 1):
+        expected = [value for value in every if value >= min_us]
+        assert latencies(table, spark.GreaterThanOrEqual(path("latency_us"), min_us)) == expected
+        assert latencies(table, spark.GreaterThan(path("latency_us"), min_us - 1)) == expected
+    assert latencies(table, spark.GreaterThan(path("latency_us"), 2**63 - 1)) == []

@@ -9,6 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -266,6 +267,31 @@ def test_rows_say_where_the_packets_are(tmp_path: Path) -> None:
     ]
     assert packets[0] == packets[1]
     assert len(packets[0]) == len(sample())
+
+
+def test_few_files_of_packets_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, ref[Any]]] = []
+
+    def open_(path: Path, mode: str) -> Any:
+        file = open(path, mode)  # noqa: PTH123, SIM115
+        opened.append((path.name, ref(file)))
+        return file
+
+    monkeypatch.setattr(Path, "open", open_)
+    monkeypatch.setattr(shuffle, "_MAX_OPEN", 2)
+    head = shuffle._HEAD.pack(1, 1, 1, 0, 0, 1)
+    for name in "abc":
+        (tmp_path / name).write_bytes(head)
+    stored = [to_json(Stored(str(tmp_path / name), 0, len(head), 0)) for name in "abacabc"]
+    opened.clear()
+    batch = shuffle._batch(Bundle(0, 1, 1, 0, 1, b"", each) for each in stored)
+    bundles: Any = SortedPackets([batch], ["x"])._bundles()
+    assert [next(bundles).heads for _ in stored] == [head] * len(stored)
+    assert [name for name, _ in opened] == ["a", "b", "c", "b", "c"]
+    assert [name for name, file in opened if file() is not None] == ["b", "c"]
+    files = [file() for _, file in opened[-2:]]
+    bundles.close()
+    assert [file.closed for file in files] == [True, True]
 
 
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
