@@ -60,7 +60,7 @@ def test_a_broker_that_does_not_come_back_is_an_error() -> None:
     (row,) = outages(
         killed(0, 0),
         *(refused(1 + number, 3 + number) for number in range(3)),
-        served(70, ELSEWHERE, at_s=90),
+        served(70, broker=ELSEWHERE, at_s=90),
     )
     assert row.message.endswith("; nobody tried again")
 
