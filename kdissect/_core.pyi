@@ -33,11 +33,14 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
 * ``RowPlan.learn``: clusters and the versions of brokers are learned once for all exchanges, in Python.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
-* ``RecordPlan.is_plain``: which topics are Kafka's own is Python's; asked once for each topic.
+* ``RecordPlan.label``: which topics are Kafka's own is Python's; asked once for each topic.
+* ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.
+* ``RecordPlan.selects``: patterns and schemas are Python's; asked of each record if the options say so.
 * ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.
 * ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there, and text
   waits for that. The latter is called once for each page.
 * ``ConnectionPlan.take``, ``TallyPlan.take``: give counts to the parts of a summary.
+* ``TallyPlan.has_cluster``: what a connection's cluster is, is learned in Python.
 * ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
 """

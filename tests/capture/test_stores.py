@@ -436,7 +436,7 @@ def test_what_was_read_before_a_store_broke_off_is_kept(
 # --- Spark, without Java
 
 
-@pytest.mark.parametrize("options", [{}, {"split": "connections", "parts": "2"}, {"split": "files"}])
+@pytest.mark.parametrize("options", [{}, {"split": "connections", "tasks": "2"}, {"split": "files"}])
 def test_rows_of_the_data_source(options: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     from tests.sources import rows

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from kdissect.sinks.plan import Plan
     from kdissect.sinks.sink import Sink
 
-BY_CORE = [(), ("--json",), ("--csv",), ("-q",)]
+BY_CORE = [(), ("--json",), ("--csv",), ("-q",), ("--topic", "*")]
 
 
 @needs_core
-@pytest.mark.parametrize("output", [*BY_CORE, ("--topic", "*"), ("--summary",)], ids=" ".join)
+@pytest.mark.parametrize("output", [*BY_CORE, ("-V",), ("--summary",)], ids=" ".join)
 def test_the_core_writes_lines(
     output: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,7 @@ def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
 
 
 def test_the_example_of_an_anomaly_is_the_earliest_however_late_it_comes() -> None:
-    first, second = odd("gap", number=7), odd("gap", number=8, time_ns=2 * START_NS)
+    first, second = (odd("gap", number=number, completed_ns=number) for number in (7, 8))
     assert observed(second, first).anomalies == observed(first, second).anomalies
 
 
