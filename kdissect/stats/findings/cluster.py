@@ -7,10 +7,12 @@ In a cluster that is well, each of these happens a few times when a broker or co
 
 from __future__ import annotations
 
+from operator import or_
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from kdissect.anomalies import NOTE, WARNING
 from kdissect.limits import SECOND_NS
+from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import listed, many, span
 from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.contents import EACH
@@ -369,6 +371,23 @@ class BrokerFenced(Unheard):
 # ------------------------------------------------------------------------------------------------------------
 
 _EVICTED, _STARTED = 5, 20
+_CHURN_NS = 10 * SECOND_NS
+
+
+class Use(NamedTuple):
+    """When a connection first requested a session, and when it sent its last Fetch."""
+
+    begin_ns: int
+    last_ns: int
+
+
+def _uses(one: dict[str, Use], other: dict[str, Use]) -> dict[str, Use]:
+    for name, use in other.items():
+        known = one.get(name, use)
+        one[name] = Use(min(known.begin_ns, use.begin_ns), max(known.last_ns, use.last_ns))
+    while len(one) > _KEPT:
+        del one[max(one)]
+    return one
 
 
 @summed
@@ -378,19 +397,30 @@ class Sessions(Evidence):
     Attributes:
         evicted: sessions that it lost; ``opened``: those that it got; ``denied``: those that it did not get.
         connections: on which it requested one.
-        total: how many all clients began at the broker, see ``started``.
+        uses: of a sample of all its connections, by their IDs.
+        totals: how many all clients began at each broker, see ``started``.
     """
 
     evicted: Bursts = merged(Bursts)
     opened: Evidence = merged(Evidence)
     denied: Evidence = merged(Evidence)
     connections: Distinct = merged(Distinct)
-    total: int = total()
+    uses: dict[str, Use] = joined(_uses, dict)
+    totals: dict[str, int] = joined(or_, dict)
 
     @property
     def started(self) -> int:
         """How often it began: without a session, each Fetch requests one, which counts once."""
         return max(self.opened.count, len(self.connections))
+
+    @property
+    def needed(self) -> int:
+        """One for each connection that it used at a time, at most; estimated if it had many."""
+        uses = [use for use in self.uses.values() if use.begin_ns < NEVER_NS]
+        if not uses:
+            return len(self.connections)
+        peak = max(sum(one.begin_ns <= use.begin_ns <= one.last_ns for one in uses) for use in uses)
+        return len(self.connections) * peak // len(uses)
 
     @property
     def is_victim(self) -> bool:
@@ -488,25 +518,42 @@ class SessionChurn(SessionRule):
     severity = NOTE
     title = "A client opens fetch sessions again and again."
     when = (
-        f"{_STARTED} fetch sessions started by a client at a broker, at a rate of {_STARTED} a minute or "
-        "more; a client needs one for each connection. A warning if the broker has no room for others."
+        f"{_STARTED} fetch sessions started by a client at a broker, not counting one for each connection "
+        f"that it uses at the same time, in {_CHURN_NS // SECOND_NS} s or more and at a rate of {_STARTED} "
+        "a minute or more. A warning if the broker has no room for others."
     )
     advice = (
         "Let the client keep its consumer open between polls; a library that asks for a new session with "
         "each Fetch should send session epoch -1, or use the session that it got (KIP-227)."
     )
 
+    def feed(self, tally: Tally) -> None:
+        """Note the same, and how long connections are used."""
+        SessionRule.feed(self, tally)
+        begin_ns = NEVER_NS
+        if tally.exchange is not None:
+            last_ns = tally.time_ns
+            if (tally.exchange.request or {}).get("session_epoch") == 0:
+                begin_ns = last_ns
+        else:
+            last_ns, reads = tally.noted.last_ns, tally.reads
+            for noted in (reads.opened, reads.denied) if reads is not None else ():
+                begin_ns = min(begin_ns, noted.first_ns if noted.number else NEVER_NS)
+        sessions = self._kept(tally)
+        sessions.uses = _uses(sessions.uses, {tally.connection.id: Use(begin_ns, last_ns)})
+
     def findings(self) -> Iterator[RulePart]:
         """Such clients."""
         full = {key[2] for key, each in self.kept.items() if each.is_victim and each.started < _STARTED}
         for key, each in self.kept.items():
-            churn = each.of(each.opened, each.denied)
-            if each.started >= _STARTED and each.started * 60 * SECOND_NS >= _STARTED * churn.length_ns:
-                churn.total = sum(other.started for name, other in self.kept.items() if name[2] == key[2])
+            churn, spare = each.of(each.opened, each.denied), each.started - each.needed
+            if spare >= _STARTED and _CHURN_NS <= churn.length_ns <= spare * 60 * SECOND_NS // _STARTED:
+                some = (other.started for name, other in self.kept.items() if name[2] == key[2])
+                churn.totals = {key[2]: sum(some)}
                 yield self.part(key, churn, WARNING if key[2] in full else NOTE)
 
     def _message(self, _: Scope, each: Sessions) -> str:
         return (
             f"{many(each.started, 'fetch session')} started on {many(len(each.connections), 'connection')}, "
-            f"{each.started / each.total:.0%} of all there"
+            f"{each.started / sum(each.totals.values()):.0%} of all there"
         )

@@ -10,6 +10,7 @@ import pytest
 
 from kdissect import dissect, open_capture, summarize
 from kdissect.limits import SECOND_NS
+from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.cluster import (
     BrokerFenced,
     BrokerRejected,
@@ -19,7 +20,7 @@ from kdissect.stats.findings.cluster import (
     SessionsEvicted,
 )
 from tests.exchange_factory import connection
-from tests.findings import findings_of
+from tests.findings import fed, findings_of
 from tests.producers import facts_of
 
 if TYPE_CHECKING:
@@ -230,10 +231,12 @@ def fetch(
     return facts_of("Fetch", 12, after_s, request, response, client, **more)
 
 
-def opened(after_s: float, client: str, *, session: int = 9, place: int = 0) -> Facts:
+def opened(
+    after_s: float, client: str, *, session: int = 9, place: int = 0, epoch: int = 0, host: str = ""
+) -> Facts:
     """A Fetch that asks for a session."""
-    link = connection(f"{client}-{place}", f"10.0.0.{len(client)}")
-    return fetch(after_s, client, 0, epoch=0, session=session, connection=link)
+    link = connection(f"{client}-{host}-{place}", host or f"10.0.0.{len(client)}")
+    return fetch(after_s, client, 0, epoch=epoch, session=session, connection=link)
 
 
 def test_fetch_sessions_that_are_evicted() -> None:
@@ -282,3 +285,28 @@ def test_clients_that_open_sessions_now_and_then() -> None:
     denied = [opened(number, "reader", session=0) for number in range(60)]
     for facts in (seldom, few, denied):
         assert findings_of(SessionChurn, facts) == []
+
+
+def test_many_sessions_on_one_connection() -> None:
+    (row,) = findings_of(SessionChurn, [opened(number, "job") for number in range(30)])
+    assert row.message == "30 fetch sessions started on 1 connection, 100% of all there"
+
+
+@pytest.mark.parametrize("apart_s", [0.01, 1], ids=["at-once", "one-by-one"])
+def test_consumers_that_start_together_open_one_session_each(apart_s: float) -> None:
+    started = [opened(place * apart_s, "job", place=place) for place in range(25)]
+    used = [opened(40, "job", place=place, epoch=1) for place in range(25)]
+    assert findings_of(SessionChurn, [*started, *used]) == []
+    at_once = [opened(place / 100, "job", place=place) for place in range(25)]
+    assert findings_of(SessionChurn, at_once) == [], "they ended, but that is all"
+
+
+def test_the_share_of_hosts_that_do_the_same() -> None:
+    churn = [
+        opened(number, "job", place=number, host=host)
+        for number in range(30)
+        for host in ("10.0.0.5", "10.0.0.6")
+    ]
+    (row,) = rows(fed(churn, SessionChurn).rows(), {SessionChurn.name: 0})
+    assert row.message == "60 fetch sessions started on 60 connections, 100% of all there"
+    assert len(row.parts) == 2
