@@ -489,9 +489,11 @@ class Dissection:
 
     def stop(self) -> None:
         """End the connections that are still open, after reading has stopped before its end: observers count
-        them. Exchanges that this completes are left out.
+        them. Exchanges that this completes are left out, and notices: what is cut here is not damaged.
         """
+        notices, noticed = self.counts["notices"], self.noticed.copy()
         deque(self._last_steps(), maxlen=0)
+        self.counts["notices"], self.noticed = notices, noticed
 
     def _plaintext(self, events: Iterable[list[Event]]) -> Iterable[list[Event]]:
         """The same events, with TLS decrypted if there are secrets."""

@@ -223,9 +223,7 @@ def restarts(directory: Path) -> None:
     )
     with (
         spread() as cluster,
-        watched(
-            directory, cluster, "restarts", what, ["connection-refused", "leaders-moving"], "enc"
-        ) as messages,
+        watched(directory, cluster, "restarts", what, [], "enc") as messages,
     ):
         thread = threading.Thread(target=writing, args=(cluster, messages, 60))
         thread.start()

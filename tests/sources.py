@@ -25,7 +25,8 @@ OF_STARTS = {
 }  # fmt: skip
 """What a look-back need not know of a connection that began before it."""
 OF_EARLIER = {
-    "throttled_us", "wait_us", "service_us", "long_poll", "cluster_id", "topics", "topic", "e2e_latency_us",
+    "throttled_us", "wait_us", "service_us", "think_us", "long_poll", "cluster_id", "topics", "topic",
+    "e2e_latency_us",
 }  # fmt: skip
 """What depends on earlier exchanges, which a look-back may not reach; the last four also on those of other
 connections.

@@ -391,7 +391,7 @@ def test_the_clock_is_set_back(compare: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("port", [9092, 40_003])
 def test_ports(port: int, compare: Any, tmp_path: Path) -> None:
     """Of brokers, or of a client."""
-    packets = lifetimes(Random(port), 60, 0.02)
+    packets = lifetimes(Random(port + 1), 60, 0.02)
     blocks = blocks_of(pcap(packets), tmp_path)
     completed = [compare(blocks, **how) for how in ({}, {"ports": [port]}, {"kafka_ports": [port]})]
     both = compare(blocks, ports=[port], kafka_ports=[1])

@@ -11,7 +11,7 @@ from kdissect.stats.check import build_check
 from kdissect.stats.survey import AnomalyCount, Survey
 from tests.cli.commands import talk
 from tests.exchange_factory import exchange
-from tests.segments import START_NS, Talk
+from tests.segments import Talk
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

@@ -18,7 +18,7 @@ CONTRACT = """\
 capture string, connection string, number int64, packet int64, kind string, outcome string, time timestamp
 latency_us int64
 queued_us int64, throttled_us int64, network_us int64, wait_us int64, service_us int64
-request_transfer_us int64, response_transfer_us int64, total_us int64
+think_us int64, request_transfer_us int64, response_transfer_us int64, total_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
 cluster_id string
 hop_ip string, hop_port int32

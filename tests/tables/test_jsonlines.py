@@ -63,6 +63,7 @@ def test_a_complete_row() -> None:
             "network_us": 0,
             "wait_us": 0,
             "service_us": 5000,
+            "think_us": None,
             "request_transfer_us": None,
             "response_transfer_us": None,
             "total_us": None,

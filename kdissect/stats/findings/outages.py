@@ -125,12 +125,12 @@ class Presence(Summed):
 
 @summed
 class Outage(Evidence):
-    """Times in which a broker served nobody: their number, those that it had asked for, those after which it
+    """Times in which a broker served nobody: their number, those that it had requested, those after which it
     came back, and after which nobody tried again; how long they were in all, and what went wrong.
     """
 
     outages: int = total()
-    asked: int = total()
+    requested: int = total()
     returns: int = total()
     given_up: int = total()
     gone_ns: int = total()
@@ -161,7 +161,7 @@ class BrokerUnreachable(Rule):
         f"if that was more than {_RETRY_NS // SECOND_NS} s before. A broker to which the controllers say "
         "that it is not fenced came back, even if no client tried again. Brokers of the same clients are one "
         f"row if each had come back, at most {_NEXT_NS // SECOND_NS // 60} minutes before the next was gone. "
-        "Note if the broker asked its controller for it, as in a planned restart, and came back."
+        "Note if the broker requested it of its controller, as for a planned restart, and came back."
     )
     advice = (
         "Look at the broker's log and uptime at that time: a restart, a crash, the out-of-memory killer. "
@@ -181,7 +181,7 @@ class BrokerUnreachable(Rule):
         self.node_ids, self.unfenced_ns, self.leaving_ns, self.seen_ns = {}, {}, {}, 0
 
     def feed(self, facts: Facts) -> None:
-        """Note the IDs of brokers, when each last asked to leave, and when it was last let serve clients."""
+        """Note the IDs of brokers, when each last requested to leave, and was last let serve clients."""
         if facts.api in (_HEARTBEAT, _SHUTDOWN):
             self._note_state(facts.api, facts.exchange)
         for node in nodes(facts.exchange):
@@ -292,7 +292,7 @@ class BrokerUnreachable(Rule):
         outage.last_ns = max(outage.last_ns, until_ns)
         node = self.node_ids.get(broker, -1)
         outage.outages += 1
-        outage.asked += first_ns - _LEAVING_NS <= self.leaving_ns.get(node, NEVER_NS) <= last_ns
+        outage.requested += first_ns - _LEAVING_NS <= self.leaving_ns.get(node, NEVER_NS) <= last_ns
         outage.returns += end_ns != NEVER_NS or self.unfenced_ns.get(node, last_ns) > last_ns
         outage.given_up += end_ns == NEVER_NS and self.seen_ns - last_ns > _RETRY_NS
         outage.gone_ns += until_ns - first_ns
@@ -311,8 +311,8 @@ class BrokerUnreachable(Rule):
 
     def _level(self, each: Outage) -> str:
         if each.returns == each.outages:
-            return NOTE if each.asked == each.outages else WARNING
-        return ERROR if each.asked < each.outages and each.attempts >= _ERROR_AT else WARNING
+            return NOTE if each.requested == each.outages else WARNING
+        return ERROR if each.requested < each.outages and each.attempts >= _ERROR_AT else WARNING
 
     def _message(self, scope: Scope, each: Outage) -> str:
         together = len(scope[BROKER]) > 1
@@ -329,7 +329,7 @@ class BrokerUnreachable(Rule):
             back = f"{who} came back"
         else:
             back = "nobody tried again" if each.given_up else "it did not come back in the capture"
-        why = "after a controlled shutdown, " if each.asked == each.outages else ""
+        why = "after a controlled shutdown, " if each.requested == each.outages else ""
         return f"{why}served nobody{often}: {', '.join(texts)}; {back}"
 
 
