@@ -53,8 +53,9 @@ for line, capture in json.load(sys.stdin):
     rmtree(out, ignore_errors=True)
     out.unlink(missing_ok=True)
     for file in (sys.stdout, sys.stderr):
-        print(status, end="\\0", file=file, flush=True)
+        print(status, end=sys.argv[2], file=file, flush=True)
 """
+END = "the end of what this command wrote\n"  # binary files contain every shorter mark
 
 
 class Output(NamedTuple):
@@ -69,7 +70,7 @@ class Output(NamedTuple):
 def outputs(commands: Sequence[tuple[str, Path]], out: Path, seed: str) -> list[Output]:
     """What each command prints of its capture and writes to ``out``, one after the other in one process."""
     child = subprocess.run(
-        [sys.executable, "-c", CHILD, out],
+        [sys.executable, "-c", CHILD, out, END],
         env={**os.environ, "PYTHONHASHSEED": seed},
         input=json.dumps(commands, default=str).encode(),
         capture_output=True,
@@ -78,7 +79,7 @@ def outputs(commands: Sequence[tuple[str, Path]], out: Path, seed: str) -> list[
     streams = (
         [
             [line for line in each.splitlines() if not line.strip().startswith(OF_THIS_RUN)]
-            for each in stream.split(b"\0")[:-1]
+            for each in stream.split(END.encode())[:-1]
         ]
         for stream in (child.stdout, child.stderr)
     )
