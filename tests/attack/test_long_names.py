@@ -40,6 +40,7 @@ SMALL = Limits(
     total_watermarks=40, top_rows=20, top_partitions=40, connections=40, export_bytes=1 << 20,
 )  # fmt: skip
 TOLERANCE_KIB = 8 * 1024  # the longer capture is 30 or 60 MB longer
+ARROW_KIB = 8 * 1024  # its pools grow in steps, up to 15 MB while a capture grows to eight times its size
 MAX_KIB = 300_000_000 // 1024
 USUAL = ("read --json", "summary --findings", "export -o OUT")
 """Command lines that are measured every time."""
@@ -173,7 +174,7 @@ def test_twice_as_many_names_take_the_same_memory(
     few = 50 if line.startswith("check") else 25  # check fills its tables later
     out = tmp_path / "out"
     peaks = [peak_kib_of(line, capture_of(each), out, "--limits", limits) for each in (few, 2 * few)]
-    assert peaks[1] < peaks[0] + TOLERANCE_KIB
+    assert peaks[1] < peaks[0] + TOLERANCE_KIB + ARROW_KIB * ("parquet" in line)
 
 
 @pytest.fixture(scope="module")
