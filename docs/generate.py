@@ -294,9 +294,18 @@ TALLIES_RULES = """\
 ## Rules
 
 The APIs, and whether only exchanges with an error, an anomaly or another flaw come, apply to what is not a
-sum. Rules that are not listed need only connections.
+sum. Rules that are not listed need only connections, or what they follow.
 
 | rule | takes | of APIs | only with a flaw | to |
+|---|---|---|---|---|
+"""
+
+TALLIES_FOLLOWED = """\
+## What rules follow
+
+Some rules need to know what no exchange says alone. It is followed once for all of them.
+
+| followed | takes | of APIs | by | to |
 |---|---|---|---|---|
 """
 
@@ -400,8 +409,20 @@ def tallies_page() -> str:
         for rule in RULES
         if rule.feed is not Rule.feed
     ]
+    followers: dict[type[Any], list[str]] = {}
+    for rule in RULES:
+        if rule.follows is not None:
+            followers.setdefault(rule.follows, []).append(rule.name)
+    followed = [
+        f"| `{each.__name__}` | {_taken(each)} | {', '.join(sorted(each.apis))} "
+        f"| {code(names)} | {_does(each)} |"
+        for each, names in followers.items()
+    ]
     return "\n".join(
-        (TALLIES_HEAD, TALLIES_PARTS + "\n".join(parts), "", TALLIES_RULES + "\n".join(rules), "")
+        (
+            *(TALLIES_HEAD, TALLIES_PARTS + "\n".join(parts), ""),
+            *(TALLIES_RULES + "\n".join(rules), "", TALLIES_FOLLOWED + "\n".join(followed), ""),
+        )
     )
 
 

@@ -12,10 +12,8 @@ from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.stats.document import FindingRow, ImpactRow, NamesRow, ScopeRow
 from kdissect.stats.findings.causes import rows
-from kdissect.stats.findings.rule import TransactionRule
 from kdissect.stats.findings.rules import RuleSet
 from kdissect.stats.tallies import Summing
-from kdissect.stats.transactions import Transactions
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
     """What a rule says; the same whether one saw all, or each connection was seen by one of its own."""
     kept = list(facts)
-    apis = rule.apis | (Transactions.apis if issubclass(rule, TransactionRule) else set())
-    assert all(not rule.apis or each.api in apis for each in kept), "it does not ask to see these"
+    apis = rule.apis | (rule.follows.apis if rule.follows else set())
+    assert all(not apis or each.api in apis for each in kept), "it does not ask to see these"
     everything = fed(kept, rule)
     parts = {
         connection: fed([each for each in kept if each.exchange.connection.id == connection], rule)

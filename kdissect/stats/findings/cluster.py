@@ -15,10 +15,10 @@ from kdissect.limits import SECOND_NS
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import listed, many, span
 from kdissect.stats.connection_log import BROKER, CLIENT
-from kdissect.stats.contents import EACH
+from kdissect.stats.contents import EACH, ONE
 from kdissect.stats.findings.rule import Bursts, Evidence, Rule, combined, partitions_in
-from kdissect.stats.quantiles import Distinct
-from kdissect.stats.sums import join, joined, largest, latest, merged, summed, total
+from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.sums import Summed, join, joined, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,27 +270,23 @@ class Heartbeats(Evidence):
 
 
 @summed
-class Unheard(Rule):
-    """Base of rules about brokers whose heartbeats controllers do not answer for a session."""
+class HeartbeatLog(Summed):
+    """The heartbeats of all brokers, by client, its address and node ID."""
 
-    severity = WARNING
-    of = (CLIENT, "host", "node")
-    lost = "unheard_ns"
-    apis = _LIFE
-    counts = Heartbeats
-
-    is_tried: ClassVar[bool]
-
+    brokers: Bounded[tuple[str, str, str], Heartbeats] = merged()
     latest_ns: int = latest(0)
 
+    takes = frozenset({ONE})
+    apis = _LIFE
+
     def __init__(self, limits: Limits) -> None:
-        Rule.__init__(self, limits)
-        self.latest_ns = 0
+        Summed.__init__(self)
+        self.brokers = Bounded(limits.summary_rows, Heartbeats)
 
     def feed(self, facts: Facts) -> None:
         """Note a heartbeat or a registration."""
         request, host = facts.exchange.request or {}, facts.connection.client.ip
-        kept = self.kept[facts.client, host, str(request.get("broker_id", "?"))]
+        kept = self.brokers[facts.client, host, str(request.get("broker_id", "?"))]
         kept.touch(host, facts.broker)
         log = RequestLog(sent=(SentRequests(facts.time_ns, facts.time_ns, facts.id, 1),))
         self.latest_ns = max(self.latest_ns, facts.time_ns)
@@ -304,13 +300,26 @@ class Unheard(Rule):
             if answered_ns - facts.time_ns >= _SESSION_NS:
                 kept.failed = _logged(kept.failed, log)
 
+
+@summed
+class Unheard(Rule):
+    """Base of rules about brokers whose heartbeats controllers do not answer for a session."""
+
+    severity = WARNING
+    of = (CLIENT, "host", "node")
+    lost = "unheard_ns"
+    follows = HeartbeatLog
+
+    is_tried: ClassVar[bool]
+
     def findings(self) -> Iterator[RulePart]:
         """Brokers that were not answered for a session."""
-        for key, each in self.kept.items():
+        brokers = self.followed.brokers
+        for key, each in brokers.items():
             missing = combined([each])
-            for gap in each.gaps(self.latest_ns):
+            for gap in each.gaps(self.followed.latest_ns):
                 shown = gap.tries if self.is_tried else [] if gap.tries else gap.ended
-                others = (other for other in self.kept.values() if other is not each)
+                others = (other for other in brokers.values() if other is not each)
                 if shown and (self.is_tried or any(other.covers(gap) for other in others)):
                     missing.miss(gap, shown)
             if missing.count:
@@ -436,45 +445,45 @@ class Sessions(Evidence):
 
 
 @summed
-class SessionRule(Rule):
-    """Base of rules about fetch sessions."""
+class SessionLog(Summed):
+    """The fetch sessions of all clients, by client, its address and broker."""
 
-    of = (CLIENT, "host", BROKER)
+    clients: Bounded[tuple[str, str, str], Sessions] = merged()
+
     takes = EACH
     apis = frozenset({"Fetch"})
-    counts = Sessions
+
+    def __init__(self, limits: Limits) -> None:
+        self.clients = Bounded(limits.summary_rows, Sessions)
 
     def feed(self, tally: Tally) -> None:
-        """Note the requests for a new session, and the sessions that are gone."""
-        if tally.exchange is None:
-            if (reads := tally.reads) is not None and (reads.opened.number or reads.denied.number):
-                kept = self._kept(tally)
-                kept.opened.add_noted(tally, reads.opened)
-                kept.denied.add_noted(tally, reads.denied)
-                kept.connections.add(str(tally.connection.key))
-        elif tally.errors and "FETCH_SESSION_ID_NOT_FOUND" in tally.errors:
-            self._kept(tally).evicted.add(tally)
-        elif (request := tally.exchange.request) and request.get("session_epoch") == 0:
-            response = tally.exchange.response
-            if response is not None and not response.get("error_code"):
-                kept = self._kept(tally)
-                (kept.opened if response.get("session_id") else kept.denied).add(tally)
-                kept.connections.add(str(tally.connection.key))
+        """Note how long connections are used, requests for a new session, and sessions that are gone."""
+        kept = self.clients[tally.client, tally.connection.client.ip, tally.broker]
+        if tally.exchange is not None:
+            use = self._add(kept, tally)
+        else:
+            use = Use(NEVER_NS, tally.noted.last_ns)
+            if (reads := tally.reads) is not None:
+                for noted, evidence in ((reads.opened, kept.opened), (reads.denied, kept.denied)):
+                    if noted.number:
+                        evidence.add_noted(tally, noted)
+                        kept.connections.add(str(tally.connection.key))
+                        use = Use(min(use.begin_ns, noted.first_ns), use.last_ns)
+        kept.uses = _uses(kept.uses, {tally.connection.id: use})
 
-    def _kept(self, tally: Tally) -> Sessions:
-        sessions: Sessions = self.kept[tally.client, tally.connection.client.ip, tally.broker]
-        return sessions
-
-    def by_broker(self) -> dict[str, Sessions]:
-        """The sessions of all clients of each broker."""
-        brokers: dict[str, list[Sessions]] = {}
-        for (_, _, broker), each in self.kept.items():
-            brokers.setdefault(broker, []).append(each)
-        return {broker: combined(some) for broker, some in brokers.items()}
+    def _add(self, kept: Sessions, facts: Facts) -> Use:
+        request, response = facts.exchange.request or {}, facts.exchange.response
+        begins = request.get("session_epoch") == 0
+        if facts.errors and "FETCH_SESSION_ID_NOT_FOUND" in facts.errors:
+            kept.evicted.add(facts)
+        elif begins and response is not None and not response.get("error_code"):
+            (kept.opened if response.get("session_id") else kept.denied).add(facts)
+            kept.connections.add(str(facts.connection.key))
+        return Use(facts.time_ns if begins else NEVER_NS, facts.time_ns)
 
 
 @summed
-class SessionsEvicted(SessionRule):
+class SessionsEvicted(Rule):
     """A broker keeps a limited number of fetch sessions. When it is full, it evicts those that nobody used
     for two minutes, and older ones for larger ones; otherwise, a client gets none, and sends all its
     partitions with each Fetch.
@@ -482,6 +491,7 @@ class SessionsEvicted(SessionRule):
 
     name = "fetch-sessions-evicted"
     severity = WARNING
+    of = (CLIENT, "host", BROKER)
     title = "A broker has no room for the fetch sessions of a client: it evicts them, or opens none."
     when = (
         f"{_EVICTED} responses of a broker to a client with FETCH_SESSION_ID_NOT_FOUND within 10 s, or "
@@ -493,13 +503,14 @@ class SessionsEvicted(SessionRule):
         "followers that fetch from it; find clients that open one session after the other "
         "(fetch-session-churn)."
     )
+    follows = SessionLog
 
     def findings(self) -> Iterator[RulePart]:
         """Clients without room, where the broker has any."""
-        brokers = self.by_broker()
-        for key, each in self.kept.items():
-            broker = brokers[key[2]]
-            if each.is_victim and (each.evicted.count or broker.opened.count or broker.evicted.count):
+        clients = self.followed.clients
+        serving = {key[2] for key, each in clients.items() if each.opened.count or each.evicted.count}
+        for key, each in clients.items():
+            if each.is_victim and key[2] in serving:
                 yield self.part(key, each.of(each.evicted, each.denied))
 
     def _message(self, _: Scope, each: Sessions) -> str:
@@ -509,13 +520,14 @@ class SessionsEvicted(SessionRule):
 
 
 @summed
-class SessionChurn(SessionRule):
+class SessionChurn(Rule):
     """A client that opens one fetch session after the other fills the broker's cache with sessions that
     nobody uses, until others get none.
     """
 
     name = "fetch-session-churn"
     severity = NOTE
+    of = (CLIENT, "host", BROKER)
     title = "A client opens fetch sessions again and again."
     when = (
         f"{_STARTED} fetch sessions started by a client at a broker, not counting one for each connection "
@@ -523,32 +535,19 @@ class SessionChurn(SessionRule):
         "a minute or more. A warning if the broker has no room for others."
     )
     advice = (
-        "Let the client keep its consumer open between polls; a library that asks for a new session with "
+        "Let the client keep its consumer open between polls; a library that requests a new session with "
         "each Fetch should send session epoch -1, or use the session that it got (KIP-227)."
     )
-
-    def feed(self, tally: Tally) -> None:
-        """Note the same, and how long connections are used."""
-        SessionRule.feed(self, tally)
-        begin_ns = NEVER_NS
-        if tally.exchange is not None:
-            last_ns = tally.time_ns
-            if (tally.exchange.request or {}).get("session_epoch") == 0:
-                begin_ns = last_ns
-        else:
-            last_ns, reads = tally.noted.last_ns, tally.reads
-            for noted in (reads.opened, reads.denied) if reads is not None else ():
-                begin_ns = min(begin_ns, noted.first_ns if noted.number else NEVER_NS)
-        sessions = self._kept(tally)
-        sessions.uses = _uses(sessions.uses, {tally.connection.id: Use(begin_ns, last_ns)})
+    follows = SessionLog
 
     def findings(self) -> Iterator[RulePart]:
         """Such clients."""
-        full = {key[2] for key, each in self.kept.items() if each.is_victim and each.started < _STARTED}
-        for key, each in self.kept.items():
+        clients = self.followed.clients
+        full = {key[2] for key, each in clients.items() if each.is_victim and each.started < _STARTED}
+        for key, each in clients.items():
             churn, spare = each.of(each.opened, each.denied), each.started - each.needed
             if spare >= _STARTED and _CHURN_NS <= churn.length_ns <= spare * 60 * SECOND_NS // _STARTED:
-                some = (other.started for name, other in self.kept.items() if name[2] == key[2])
+                some = (other.started for name, other in clients.items() if name[2] == key[2])
                 churn.totals = {key[2]: sum(some)}
                 yield self.part(key, churn, WARNING if key[2] in full else NOTE)
 

@@ -14,7 +14,8 @@ from kdissect.limits import SECOND_NS
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, duration, many, most_frequent, quoted, times
 from kdissect.stats.contents import EACH
-from kdissect.stats.findings.rule import Bursts, Evidence, Rule, TransactionRule, combined
+from kdissect.stats.findings.producers import NamedTransactions
+from kdissect.stats.findings.rule import Bursts, Evidence, Rule, combined
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import PAUSE_US, ClientLag, Polling, Samples
 from kdissect.stats.quantiles import Bounded, Distinct
@@ -461,7 +462,7 @@ class _Holder(NamedTuple):
 
 
 @summed
-class BlockedReaders(TransactionRule):
+class BlockedReaders(Rule):
     """Consumers with isolation.level=read_committed read only up to the first open transaction. One that is
     left open holds up all readers of its partitions, until the coordinator rolls it back.
     """
@@ -483,6 +484,7 @@ class BlockedReaders(TransactionRule):
     )
     takes = EACH
     apis = frozenset({"Fetch"})
+    follows = NamedTransactions
     counts = Stability
 
     def feed(self, tally: Tally) -> None:
@@ -515,7 +517,7 @@ class BlockedReaders(TransactionRule):
 
     def findings(self) -> Iterator[RulePart]:
         """Partitions whose readers were held up."""
-        known = list(self.transactions.transactions())
+        known = list(self.followed.transactions())
         for key, each in self.kept.items():
             hold = each.longest_hold()
             if hold is None or hold.held_ns < _HELD_UP_NS:

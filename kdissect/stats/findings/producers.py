@@ -11,8 +11,8 @@ from kdissect.kafka.batches import read_records
 from kdissect.kafka.codes import error_code
 from kdissect.model import ABANDONED, INCOMPLETE, UNANSWERED
 from kdissect.phrases import listed, many, times
-from kdissect.stats.contents import EACH
-from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, TransactionRule, combined
+from kdissect.stats.contents import EACH, ONE
+from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
 from kdissect.stats.transactions import FENCED, Transactions
@@ -252,7 +252,20 @@ class Fences(Evidence):
 
 
 @summed
-class FencedProducers(TransactionRule):
+class NamedTransactions(Transactions):
+    """The same of producers with a transactional ID."""
+
+    takes = frozenset({ONE})
+
+    def feed(self, tally: Tally) -> None:
+        """Add what transactions consist of."""
+        assert tally.exchange is not None
+        if tally.api != "Produce" or content.transactional_id(tally.exchange):
+            Transactions.feed(self, tally)
+
+
+@summed
+class FencedProducers(Rule):
     """A fenced producer cannot continue; its transaction is aborted. Old versions of the protocol tell a
     producer whose transaction has timed out the same.
     """
@@ -270,6 +283,7 @@ class FencedProducers(TransactionRule):
     )
     apis = Transactions.apis
     needs_flaws = True
+    follows = NamedTransactions
     counts = Fences
 
     def feed(self, facts: Facts) -> None:
@@ -279,7 +293,7 @@ class FencedProducers(TransactionRule):
 
     def findings(self) -> Iterator[RulePart]:
         """Producers, and whether it was their own timeout."""
-        timeouts = dict(self.transactions.timed_out())
+        timeouts = dict(self.followed.timed_out())
         for key, each in self.kept.items():
             evidence = combined([each])
             if key in timeouts:
@@ -318,7 +332,7 @@ class FatalErrors(Evidence):
 
 
 @summed
-class TransactionFailed(TransactionRule):
+class TransactionFailed(Rule):
     """The application must close such a producer and create another one; what it wrote in the transaction is
     rolled back.
     """
@@ -342,6 +356,7 @@ class TransactionFailed(TransactionRule):
         }
     )
     needs_flaws = True
+    follows = NamedTransactions
     counts = FatalErrors
 
     def feed(self, facts: Facts) -> None:
@@ -359,7 +374,7 @@ class TransactionFailed(TransactionRule):
         """Producers, and their timeout."""
         for key, each in self.kept.items():
             evidence = combined([each])
-            evidence.timeout_ms = max(each.timeout_ms, self.transactions.timeout_ms(key[1]))
+            evidence.timeout_ms = max(each.timeout_ms, self.followed.timeout_ms(key[1]))
             yield self.part(key, evidence)
 
     def _message(self, _: Scope, each: FatalErrors) -> str:

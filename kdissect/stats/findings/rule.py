@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from kdissect.stats.contents import Noted
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Alike, Tally
-    from kdissect.stats.transactions import Transactions
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -325,8 +324,10 @@ class Rule(Summed, Declared):
         takes: forms of tallies that it needs, see ``Tally``.
         apis: APIs of those that are no sums; empty: all.
         needs_flaws: whether it needs of those only exchanges with a flaw, see ``Facts``.
+        follows: what else it needs to know: a class with ``takes``, ``apis`` and ``feed``.
         counts: type of the counts of a key.
         kept: key -> counts.
+        followed: an instance of ``follows``, one for all rules of a set.
     """
 
     of: ClassVar[tuple[str, ...]] = ()
@@ -339,12 +340,15 @@ class Rule(Summed, Declared):
     takes: ClassVar[frozenset[str]] = frozenset({ONE})
     apis: ClassVar[frozenset[str]] = frozenset()
     needs_flaws: ClassVar[bool] = False
+    follows: ClassVar[type[Any] | None] = None
     counts: ClassVar[Callable[[], Any]] = Evidence
 
     kept: Bounded[Any, Any] = merged()
+    followed: Any = fed()
 
     def __init__(self, limits: Limits) -> None:
         self.kept = Bounded(limits.summary_rows, type(self).counts)
+        self.followed = None
 
     def feed(self, tally: Any) -> None:
         """Add a tally, of the forms that it takes: ``Facts``, ``Alike`` or both. Some rules need none."""
@@ -394,13 +398,6 @@ class Rule(Summed, Declared):
     @abstractmethod
     def _message(self, scope: Scope, each: Any) -> str:
         """As ``message``, without the quote."""
-
-
-@summed
-class TransactionRule(Rule):
-    """A rule that needs to know transactions: its rule set follows them, once for all rules."""
-
-    transactions: Transactions = fed()
 
 
 def partitions_in(facts: Facts, body: Body | None) -> Iterator[tuple[tuple[str, int], Body]]:

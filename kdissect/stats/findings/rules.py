@@ -11,9 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdissect.exchanges.content import transactional_id
 from kdissect.stats.by_cluster import ByCluster
-from kdissect.stats.contents import EACH, FORMS, ONE
+from kdissect.stats.contents import EACH, FORMS
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ClientUnserved,
@@ -96,11 +95,10 @@ from kdissect.stats.findings.producers import (
     TransactionFailed,
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
-from kdissect.stats.findings.rule import Declared, Rule, RulePart, TransactionRule
+from kdissect.stats.findings.rule import Declared, Rule, RulePart
 from kdissect.stats.findings.share_groups import ShareRedelivery
 from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
-from kdissect.stats.transactions import Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -109,7 +107,6 @@ if TYPE_CHECKING:
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
-    from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
 
 RULES: tuple[type[Rule], ...] = (
@@ -157,20 +154,20 @@ _MAX_CACHED = 1024  # APIs have names that a capture makes up: ``api 99``
 
 @summed
 class RuleSet(Summed):
-    """Some rules over the same tallies, by name, and the transactions that they need to know."""
+    """Some rules over the same tallies, and what they follow, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
-    transactions: Transactions | None = merged()
+    followed: dict[str, Any] = merged_by_name()
     _feeds: dict[tuple[str, str, bool], list[Callable[[Any], None]]] = fed(dict)
 
     takes = frozenset(FORMS)
 
     def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
         self.rules = {rule.name: rule(limits) for rule in rules}
-        self.transactions = None
+        self.followed = {}
         for rule in self.rules.values():
-            if isinstance(rule, TransactionRule):
-                rule.transactions = self.transactions = self.transactions or Transactions(limits)
+            if (follows := rule.follows) is not None:
+                rule.followed = self.followed.setdefault(follows.__name__, follows(limits))
         self._feeds = {}
 
     def feed(self, tally: Tally) -> None:
@@ -178,30 +175,21 @@ class RuleSet(Summed):
         key = tally.form, tally.api, tally.has_flaw
         feeds = self._feeds.get(key)
         if feeds is None:
-            feeds = [rule.feed for rule in self.rules_for(tally.form, tally.api, has_flaw=tally.has_flaw)]
-            if self.transactions is not None and tally.form == ONE and tally.api in Transactions.apis:
-                feeds.append(self._follow)
+            feeds = [each.feed for each in self.followed.values() if _sees(each, tally.form, tally.api)]
+            feeds += [rule.feed for rule in self.rules_for(tally.form, tally.api, has_flaw=tally.has_flaw)]
             if len(self._feeds) < _MAX_CACHED:
                 self._feeds[key] = feeds
         for feed in feeds:
             feed(tally)
-
-    def _follow(self, facts: Facts) -> None:
-        """Add what transactions consist of."""
-        if self.transactions is not None and (facts.api != "Produce" or transactional_id(facts.exchange)):
-            self.transactions.feed(facts)
 
     def rules_for(self, form: str, api: str, *, has_flaw: bool) -> list[Rule]:
         """The rules that take tallies of a form, of an API, with a flaw or without."""
         return [
             rule
             for rule in self.rules.values()
-            if form in rule.takes
-            and type(rule).feed is not Rule.feed
-            and (
-                form not in EACH
-                or ((not rule.apis or api in rule.apis) and (has_flaw or not rule.needs_flaws))
-            )
+            if type(rule).feed is not Rule.feed
+            and _sees(rule, form, api)
+            and (form not in EACH or has_flaw or not rule.needs_flaws)
         ]
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -221,6 +209,11 @@ class RuleSet(Summed):
     def other_counts(self) -> dict[str, int]:
         """Empty: keys beyond the limit of a rule are counted together and cannot give findings."""
         return {}
+
+
+def _sees(counter: Any, form: str, api: str) -> bool:
+    """Whether a rule, or what rules follow, takes tallies of a form, of an API."""
+    return form in counter.takes and (form not in EACH or not counter.apis or api in counter.apis)
 
 
 _OF_CONNECTIONS = tuple(
