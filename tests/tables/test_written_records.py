@@ -13,6 +13,7 @@ import pytest
 from benchmarks.traffic import Template, make
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
+from kdissect.cli.main import main
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -297,3 +298,20 @@ def test_the_end_of_a_capture(
     with without_core():
         assert run(capsys, "records", "-j", "1", *options, str(path)) == done
     assert '"topic":null' in done.out or options != ("--json",)
+
+
+def test_one_process_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the core writes the records; several processes are not even considered."""
+    defaults: list[bool] = []
+
+    def processes(*_: Any, by_default: bool, **__: Any) -> int:
+        defaults.append(by_default)
+        return 1
+
+    monkeypatch.setattr("kdissect.cli.records.processes", processes)
+    path = str(capture_of([USUAL["plain"]], tmp_path / "plain.pcap"))
+    for words in ((), ("--json",), ("-V",), ("-e", "key")):
+        assert main(["records", *words, path]) == 0
+    with without_core():
+        assert main(["records", path]) == 0
+    assert defaults == [False, False, True, True, True]
