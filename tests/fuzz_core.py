@@ -34,7 +34,8 @@ from tests.usual_traffic import usual_traffic
 
 LEARN, END_TO_END = "learn", "--end-to-end"
 COMMANDS = (
-    "read", "read --json", "read --csv", "records", "records --json", "check --json", LEARN,
+    "read", "read --json", "read --csv", "records", "records --json",
+    "records --csv --topic *o* --partition 0", "check --json", LEARN,
     "summary --json --groups --lag --versions --transactions --connections --findings",
     f"{LEARN} {END_TO_END}",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kdissect import core
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.live_run import LiveOptions, interface_options, open_live_run, take_capture_settings
@@ -198,7 +199,10 @@ empty or new.
 @mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show only a count of records.")
 @times_option
-@jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, and stdin.", is_native=True)
+@jobs_option(
+    "Always 1 for --unique, -o, -q, -t d, -t dd, and stdin; 1 by default if the native core writes the "
+    "records to a file or pipe, which is faster."
+)
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @color_option
 def records(count: int | None, jobs: int | None, registry: str | None, **options: Any) -> None:
@@ -236,8 +240,10 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
     is_text = output.is_table or output.as_json or output.as_csv
     is_native = is_text and not output.fields and schemas is None and record_filter.is_simple
-    by_default = not (count or output.flush)
-    jobs = processes(query, jobs, by_default=by_default, allowed=can_run_in_parallel, is_native=is_native)
+    is_native = is_native and core.is_used and not (count or output.flush)
+    is_faster_alone = is_native and not (sys.stdout and sys.stdout.isatty())
+    by_default = not (count or output.flush or is_faster_alone)
+    jobs = processes(query, jobs, by_default=by_default, allowed=can_run_in_parallel)
     run_context = (
         _open_interfaces(query, settings, output)
         if settings is not None
@@ -250,7 +256,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
         by_batch = is_whole and not (count or flush)
         # Batches are joined after the core has written them.
         joined_later = replace(query, options=replace(query.options, end_to_end=False))
-        demand = joined_later.demand(one_by_one=not (is_native and by_default and jobs == 1))
+        demand = joined_later.demand(one_by_one=not (is_native and jobs == 1))
         max_rows = count if jobs == 1 else None
         sink = _sink(source, writer, by_batch=by_batch, max_rows=max_rows, times=times, demand=demand)
         if flush:

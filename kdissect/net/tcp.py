@@ -48,6 +48,7 @@ _ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
 _SCALE_BYTES = 3
 
 _CACHED_IDS = 256
+_CACHED_ADDRESSES = 4096
 _SEED = bytes(2)
 
 
@@ -212,6 +213,7 @@ def endpoints(ends: bytes) -> tuple[Endpoint, Endpoint]:
     )
 
 
+@lru_cache(_CACHED_ADDRESSES)
 def address_text(address: bytes) -> str:
     """An address of 4 or 16 bytes in text form."""
     if len(address) == 4:

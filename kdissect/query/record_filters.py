@@ -65,13 +65,17 @@ class RecordCriteria(NamedTuple):
 class RecordFilter:
     """All criteria of a run; without any, everything matches.
 
+    Attributes:
+        is_partition: whether records of a partition can match, given the known names of its topic, and its
+            number. None: of all.
+
     Raises:
         UsageError: invalid criterion.
     """
 
     def __init__(self, criteria: RecordCriteria, limits: Limits = DEFAULT) -> None:
-        self._is_partition = partition_test(criteria.topics, criteria.partitions)
-        self._has_partitions = bool(criteria.topics or criteria.partitions)
+        has_partitions = criteria.topics or criteria.partitions
+        self.is_partition = partition_test(criteria.topics, criteria.partitions) if has_partitions else None
         self._directions = {True: criteria.produced, False: criteria.fetched}
         self._has_direction = criteria.produced or criteria.fetched
         self._tests = tuple(_tests(criteria))
@@ -80,8 +84,8 @@ class RecordFilter:
 
     @property
     def is_simple(self) -> bool:
-        """Whether ``directions`` and ``selects`` decide which records match."""
-        return not (self._has_others or self._has_partitions)
+        """Whether ``directions``, ``is_partition`` and ``selects`` decide which records match."""
+        return not self._has_others
 
     @property
     def directions(self) -> tuple[bool, bool]:
@@ -109,9 +113,8 @@ class RecordFilter:
         """Whether a record of this partition and direction can match; if not, they need not be decoded."""
         if self._has_direction and not self._directions[partition.produced]:
             return False
-        return self._is_partition(
-            partition.names or ("",), -1 if partition.partition is None else partition.partition
-        )
+        is_partition, number = self.is_partition, -1 if partition.partition is None else partition.partition
+        return is_partition is None or is_partition(partition.names or ("",), number)
 
     def matches(self, record: CarriedRecord) -> bool:
         """Whether all other criteria match."""

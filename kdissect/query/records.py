@@ -12,7 +12,7 @@ from kdissect.limits import DEFAULT
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch, PartitionRecords
     from kdissect.exchanges.registered import RegisteredSchemas
@@ -77,6 +77,11 @@ class Records:
     def directions(self) -> tuple[bool, bool]:
         """See ``RecordFilter``."""
         return self._record_filter.directions
+
+    @property
+    def is_partition(self) -> Callable[[Sequence[str], int], bool] | None:
+        """See ``RecordFilter``."""
+        return self._record_filter.is_partition
 
     @property
     def selects(self) -> Callable[..., bool] | None:

@@ -229,6 +229,8 @@ class RecordPlan(NamedTuple):
             records are not as clients wrote them.
         printed: from a key or value, and whether it is a key, to ``text``, if it is not plain ASCII.
         directions: whether records that were produced, and fetched, are selected.
+        is_partition: from the known names of a topic, and a partition, to whether its records are selected;
+            None: all are.
         selects: from offset, key, value and headers of a record to whether it is selected; None: all are.
         optional: from key, value and headers of a record to the columns from headers and schemas.
         inflate: from the number of an exchange, whether it is the first batch in it, codec and data to the
@@ -251,6 +253,7 @@ class RecordPlan(NamedTuple):
     label: Callable[[str, bool], str | None]
     printed: Callable[[bytes, bool], str]
     directions: tuple[bool, bool]
+    is_partition: Callable[[Sequence[str], int], bool] | None
     selects: Callable[[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]], bool] | None
     optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], str]
     inflate: Callable[[int, bool, int, bytes], bytes]

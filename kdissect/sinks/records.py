@@ -35,6 +35,10 @@ class RecordSource(Protocol):
         """See ``RecordPlan``."""
 
     @property
+    def is_partition(self) -> Callable[..., bool] | None:
+        """See ``RecordPlan``."""
+
+    @property
     def selects(self) -> Callable[..., bool] | None:
         """See ``RecordPlan``."""
 
@@ -108,7 +112,9 @@ class RecordRows(Each):
         if native is not None and plan is not None and demand.allows_core and not demand.has_latency_parts:
 
             def selected(context: PlanContext) -> RecordPlan:
-                return plan(context)._replace(directions=source.directions, selects=source.selects)
+                return plan(context)._replace(
+                    directions=source.directions, is_partition=source.is_partition, selects=source.selects
+                )
 
             self.plan = Plan(selected, conditions=demand.conditions, fill=native.fill)
 

@@ -86,6 +86,7 @@ class ConnectionLogRow:
         resyncs, skipped_bytes, unread_bytes: as in ``KafkaConnection``.
         unattached: anomalies after the last exchange.
         tcp, client_side: its TCP analysis, and which side of it is the client; None while it is open.
+        opening: as in ``TcpAnalysis``; None if its SYN was not captured, and while it is open.
         end: who ended it; None if neither a FIN nor an RST was captured.
         closed_ns: packet time of its end.
         repeated: bytes that were captured again, by side.
@@ -144,6 +145,7 @@ class ConnectionLogRow:
         "malformed",
         "muted_ns",
         "no_answer",
+        "opening",
         "out_of_order",
         "outstanding",
         "outstanding_api",
@@ -194,6 +196,7 @@ class ConnectionLogRow:
         self.gaps: Mapping[str, int] = _NO_GAPS
         self.lost_at: Sequence[tuple[int, int]] = ()
         self.tcp: TcpAnalysis | None = None
+        self.opening: str | None = None
         self.client_side = 0
         self.end: End | None = None
         self.closed_ns: int | None = None
@@ -234,11 +237,6 @@ class ConnectionLogRow:
     def repeated_bytes(self) -> int | None:
         """Bytes captured again; None while it is open."""
         return None if self.tcp is None else sum(self.repeated)
-
-    @property
-    def opening(self) -> str | None:
-        """As in ``TcpAnalysis``; None if its SYN was not captured."""
-        return None if self.tcp is None else self.tcp.opening
 
     @property
     def ended_by(self) -> str | None:
@@ -562,6 +560,7 @@ def _close(row: ConnectionLogRow, connection: Connection, client_side: int | Non
     row.first_ns, row.closed_ns, row.close_reason = connection.first_time_ns, end.time_ns, end.reason
     row.client_side = connection.initiator or 0 if client_side is None else client_side
     row.tcp = connection.tcp
+    row.opening = None if connection.tcp is None else connection.tcp.opening
     row.tls = end.tls or _NO_TLS
     row.principal = row.principal or row.tls.principal
     row.end = None if connection.tcp is None else connection.tcp.end

@@ -252,6 +252,7 @@ def usual_records(
         label=label,
         printed=lambda payload, _: payload.decode(),
         directions=(True, True),
+        is_partition=None,
         selects=None,
         optional=lambda key, value, headers: write_optional(key, value, tuple(headers)),
         inflate=inflate,

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.model import TlsSession
 from kdissect.names import kept
@@ -64,8 +63,7 @@ class _Reader:
         return self.take(self.number(length_bytes))
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """A ClientHello or a ServerHello.
 
     Attributes:

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.traffic import Template, make
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
+from kdissect.cli.main import main
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -213,6 +214,8 @@ FILTERS = [
     RecordCriteria(patterns=["a.*b|^v"], control=False),
     RecordCriteria(produced=True),
     RecordCriteria(fetched=True, keys=["!k"]),
+    RecordCriteria(partitions=["orders-3"]),
+    RecordCriteria(topics=["ord*"], partitions=["3"], produced=True),
 ]
 
 
@@ -222,7 +225,8 @@ def test_selected_records(criteria: RecordCriteria, tmp_path: Path) -> None:
     capture = blocks(talk, tmp_path)
     for form in FORMS:
         lines, taken = compare(capture, criteria=criteria, form=form)
-        assert taken == len(USUAL) + 2
+        skips_odd = criteria.produced  # both of the odd ones are fetched, and not opened
+        assert taken == len(USUAL) + (4 if skips_odd else 2)
     assert 0 < len(lines) < len(compare(capture, form="text")[0])
 
 
@@ -277,7 +281,11 @@ def test_chatty_clients(tmp_path: Path) -> None:
     assert taken == contents.exchanges
 
 
-@pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("--json", "--error", "*")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [("--json",), ("--csv",), (), ("--json", "--error", "*"), ("--topic", "*r*", "--partition", "0")],
+    ids=" ".join,
+)
 def test_the_end_of_a_capture(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,3 +298,20 @@ def test_the_end_of_a_capture(
     with without_core():
         assert run(capsys, "records", "-j", "1", *options, str(path)) == done
     assert '"topic":null' in done.out or options != ("--json",)
+
+
+def test_one_process_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the core writes the records; several processes are not even considered."""
+    defaults: list[bool] = []
+
+    def processes(*_: Any, by_default: bool, **__: Any) -> int:
+        defaults.append(by_default)
+        return 1
+
+    monkeypatch.setattr("kdissect.cli.records.processes", processes)
+    path = str(capture_of([USUAL["plain"]], tmp_path / "plain.pcap"))
+    for words in ((), ("--json",), ("-V",), ("-e", "key")):
+        assert main(["records", *words, path]) == 0
+    with without_core():
+        assert main(["records", path]) == 0
+    assert defaults == [False, False, True, True, True]

@@ -21,7 +21,9 @@ use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
-use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
+use crate::sinks::records::{
+    IsPartition, Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects,
+};
 use crate::sinks::rows::{RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
@@ -355,6 +357,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
     let printed: Function = get(plan, "printed")?;
     let format: String = get(plan, "format")?;
+    let is_partition: Option<Function> = get(plan, "is_partition")?;
     let selects: Option<Function> = get(plan, "selects")?;
     let (optional, inflate): (Function, Function) = (get(plan, "optional")?, get(plan, "inflate")?);
     receivers.carried = get(plan, "join")?;
@@ -374,6 +377,11 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
             Python::attach(|py| printed.call(py, (PyBytes::new(py, payload), is_key)))
         }),
         directions: get(plan, "directions")?,
+        is_partition: is_partition.map(|is_partition| {
+            Box::new(move |names: &[&str], partition| {
+                Python::attach(|py| is_partition.call(py, (names.to_vec(), partition)))
+            }) as Box<IsPartition>
+        }),
         selects: selects.map(|selects| {
             Box::new(move |offset, payloads: &Payloads<'_>| {
                 Python::attach(|py| {

@@ -20,7 +20,7 @@ use crate::Odd;
 const MAX_TEXT: usize = 1024 * 1024;
 /// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
 const TOPIC_BYTES: usize = 249;
-/// Topics of which it is known what stands for them.
+/// Topics of which it is known what stands for them, and partitions of which it is known whether they are selected.
 const MAX_TOPICS: usize = 1000;
 /// Of timestamps.
 const TIMESTAMP_DIGITS: u32 = 6;
@@ -141,6 +141,9 @@ impl RecordContent {
 /// Whether a record is selected by offset, key, value and headers.
 pub type Selects = dyn Fn(Option<i64>, &Payloads<'_>) -> Result<bool, Odd> + Send + Sync;
 
+/// See [`RecordPlan`].
+pub type IsPartition = dyn Fn(&[&str], i64) -> Result<bool, Odd> + Send + Sync;
+
 /// What a client wrote into a record.
 pub struct Payloads<'a> {
     pub key: Option<&'a [u8]>,
@@ -174,6 +177,8 @@ pub struct RecordPlan {
     pub printed: Box<dyn Fn(&[u8], bool) -> Result<String, Odd> + Send + Sync>,
     /// Whether records that were produced, and fetched, are selected.
     pub directions: (bool, bool),
+    /// Whether records of a partition are selected, given the names of its topic. None: all are.
+    pub is_partition: Option<Box<IsPartition>>,
     /// None: all are selected.
     pub selects: Option<Box<Selects>>,
     /// The columns from headers and schemas, of key, value and headers.
@@ -199,6 +204,8 @@ struct Writer {
     plan: RecordPlan,
     /// By name, and by ID.
     labels: [HashMap<String, Option<String>>; 2],
+    /// Whether they are selected, by the names of the topic, and partition.
+    partitions: HashMap<(Vec<String>, i64), bool>,
     clock: Clock,
     /// For timestamps of records.
     record_clock: Clock,
@@ -310,7 +317,7 @@ impl<'b> PartitionRecords<'b> {
 
 /// A batch whose bytes are complete, and its records.
 struct OpenBatch<'a> {
-    header: Batch,
+    header: &'a Batch,
     base_offset: i64,
     records: Vec<Record>,
     data: std::borrow::Cow<'a, [u8]>,
@@ -341,6 +348,7 @@ impl RecordWriter {
             writer: Writer {
                 plan,
                 labels: Default::default(),
+                partitions: HashMap::new(),
                 clock: Clock::default(),
                 record_clock: Clock::default(),
                 template: SharedText::default(),
@@ -366,20 +374,42 @@ impl Writer {
         Ok(labels.get(topic).ok_or(Odd)?.as_deref())
     }
 
-    /// Reads a batch, as `_decode_batch` in kdissect/kafka/batches.py. `base_offset`: of its first record, if the
-    /// broker gave one. `is_first`: whether none of the exchange was decompressed yet.
+    /// Whether records of a partition are selected.
+    fn is_shown(&mut self, each: &PartitionRecords<'_>) -> Result<bool, Odd> {
+        let (produced, fetched) = self.plan.directions;
+        let is_of_direction = if each.is_fetched { fetched } else { produced };
+        let (true, Some(is_partition)) = (is_of_direction, &self.plan.is_partition) else {
+            return Ok(is_of_direction);
+        };
+        let names: Vec<&str> = each.name().into_iter().chain(each.topic_id).collect();
+        let key = (
+            names.iter().map(|&name| name.to_owned()).collect(),
+            each.partition,
+        );
+        if let Some(is_shown) = self.partitions.get(&key) {
+            return Ok(*is_shown);
+        }
+        let is_shown = is_partition(&names, each.partition)?;
+        if self.partitions.len() >= MAX_TOPICS {
+            self.partitions.clear();
+        }
+        self.partitions.insert(key, is_shown);
+        Ok(is_shown)
+    }
+
+    /// Reads a batch, as `_decode_batch` in kdissect/kafka/batches.py. `base_offset`: of its first record.
+    /// `is_first`: whether none of the exchange was decompressed yet.
     fn open<'a>(
         &self,
         whole: &'a [u8],
-        base_offset: Option<i64>,
+        header: &'a Batch,
+        base_offset: i64,
         number: u64,
         is_first: &mut bool,
     ) -> Result<OpenBatch<'a>, Odd> {
-        let header = batches(whole).next().ok_or(Odd)??;
         if header.is_control() || crc32c::crc32c(whole.get(CRC_FROM..).ok_or(Odd)?) != header.crc {
             return Err(Odd);
         }
-        let base_offset = base_offset.unwrap_or(header.base_offset);
         let (codec, content) = (header.attributes & CODEC, whole.get(HEADER_BYTES..).ok_or(Odd)?);
         let (data, place) = if codec == 0 || content.is_empty() {
             (whole.into(), HEADER_BYTES..whole.len())
@@ -418,26 +448,26 @@ impl Writer {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
         let mut is_produced = each.base_offset.is_some();
-        let (produced, fetched) = self.plan.directions;
-        let is_shown = if each.is_fetched { fetched } else { produced };
+        let is_shown = self.is_shown(each)?;
         while let Some(whole) = first_batch(data)? {
-            if self.label(each.topic, each.name().is_none())?.is_none() {
-                return Err(Odd);
-            }
-            let batch = self.open(whole, base_offset, found.exchange.number, is_first)?;
             data = data.get(whole.len()..).ok_or(Odd)?;
+            let header = batches(whole).next().ok_or(Odd)??;
+            let start_offset = base_offset.unwrap_or(header.base_offset);
             let start = out.len();
             if is_shown {
+                if self.label(each.topic, each.name().is_none())?.is_none() {
+                    return Err(Odd);
+                }
+                let batch = self.open(whole, &header, start_offset, found.exchange.number, is_first)?;
                 self.batch(found, each, &batch, out)?;
             }
             if out.len() - carried.text.0 > MAX_TEXT {
                 return Err(Odd);
             }
-            let header = &batch.header;
             let origin = (
                 topic.to_owned(),
                 each.partition,
-                batch.base_offset,
+                start_offset,
                 header.base_timestamp,
             );
             if each.is_fetched {
@@ -447,7 +477,7 @@ impl Writer {
                 carried.produced.push(origin);
             }
             if base_offset.is_some() {
-                let last = batch.base_offset.checked_add(header.last_offset_delta.into());
+                let last = start_offset.checked_add(header.last_offset_delta.into());
                 base_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
             }
         }
@@ -555,7 +585,7 @@ impl Writer {
         let SharedText { text, places } = &mut self.template;
         text.clear();
         places.clear();
-        let header = &batch.header;
+        let header = batch.header;
         let (request, response) = (found.exchange.request, found.exchange.response);
         let mut time = String::new();
         for (before, content) in &self.plan.columns {
@@ -827,6 +857,7 @@ mod tests {
             label: Box::new(|topic, _| Ok(Some(topic.to_owned()))),
             printed: Box::new(|_, _| Err(Odd)),
             directions: (true, true),
+            is_partition: None,
             selects: None,
             optional: Box::new(|_| Err(Odd)),
             inflate: Box::new(|_, _, _, data| Ok(data.to_vec())),
@@ -862,11 +893,15 @@ mod tests {
         for codec in [0, 3] {
             let whole = batch(3, codec);
             let mut is_first = true;
-            let open = writer.open(&whole, Some(70), 1, &mut is_first).unwrap();
+            let header = batches(&whole).next().unwrap().unwrap();
+            let open = writer.open(&whole, &header, 70, 1, &mut is_first).unwrap();
             assert_eq!((open.records.len(), open.base_offset), (3, 70));
             assert_eq!(is_first, codec == 0);
         }
-        let is_odd = |data: &[u8]| writer.open(data, None, 1, &mut false).is_err();
+        let is_odd = |data: &[u8]| {
+            let header = batches(data).next().unwrap().unwrap();
+            writer.open(data, &header, 0, 1, &mut false).is_err()
+        };
         assert!(is_odd(&batch(1, 0x20)), "control records");
         assert!(is_odd(&batch(11, 0)), "more than the bounds");
         let mut data = batch(1, 0);
@@ -901,8 +936,11 @@ mod tests {
                 return;
             };
             let whole = checked(whole.to_vec());
-            let base_offset = [None, Some(0), Some(i64::MAX)][random.below(3)];
-            taken += usize::from(writer.open(&whole, base_offset, 1, &mut true).is_ok());
+            let Some(Ok(header)) = batches(&whole).next() else {
+                return;
+            };
+            let base_offset = [header.base_offset, 0, i64::MAX][random.below(3)];
+            taken += usize::from(writer.open(&whole, &header, base_offset, 1, &mut true).is_ok());
         });
         assert!(taken > 1000);
     }
