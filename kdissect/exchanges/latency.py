@@ -20,7 +20,7 @@ seen, share groups (their responses have none), errors, and records that a quota
 past the high watermark: if it got records or an error, it is unknown whether it waited, and its service time
 is never known. (KRaft fetches wait although their ``min_bytes`` is 0.)
 
-The time between two fetches in which a consumer asks for nothing is its think time: from the last byte of a
+The time between two fetches in which a consumer requests nothing is its think time: from the last byte of a
 response to the last byte of the next request.
 
 Holds, for each connection, the ends of the previous response and the previous fetch, and the last high

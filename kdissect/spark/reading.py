@@ -53,7 +53,7 @@ def read(
         part: what to read.
         options: options of the data source.
         columns: names of the table's columns to include, in order.
-        masks: each tells of a batch which rows to include, as an Arrow array of booleans.
+        masks: for each batch, which rows to include, as an Arrow array of booleans.
     """
     options = replace(options, pcapng_files=searchable(part.paths))
     if part.key_log is not None:

@@ -52,7 +52,7 @@ _MIN_ATTEMPTS = 2  # or one, after the broker ended a connection
 _ERROR_AT = 3
 _RETRY_NS = 60 * SECOND_NS  # clients try more often than that
 _NEXT_NS = 600 * SECOND_NS  # from the restart of one broker to that of the next
-_LEAVING_NS = 60 * SECOND_NS  # a broker asks every few seconds until the controller lets it go
+_LEAVING_NS = 60 * SECOND_NS  # a broker repeats its request every few seconds until the controller lets it go
 _HEARTBEAT, _SHUTDOWN = "BrokerHeartbeat", "ControlledShutdown"
 
 
