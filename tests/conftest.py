@@ -1,7 +1,8 @@
 """What is true of every test run.
 
 * Hypothesis profiles: few repeatable examples by default, many with ``KDISSECT_HYPOTHESIS=deep``.
-* Tests marked ``deep`` or ``browser`` run only when ``-m`` selects them.
+* Tests marked ``deep`` or ``browser`` run only when ``-m`` selects them; ``--short`` runs the last case of
+  each test marked ``deep``, and no others.
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
   ``spark`` where pyspark or Java is missing; not in CI as root. Those marked ``core`` may be skipped where
@@ -68,13 +69,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "browser" and not config.option.markexpr else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.option.markexpr:
-        return
-    deep = {item for item in items if item.get_closest_marker("deep")}
-    if deep:
-        config.hook.pytest_deselected(items=[*deep])
-        items[:] = [item for item in items if item not in deep]
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--short", action="store_true", help="of each test marked deep, the last case alone")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-randomly shuffles them
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, object, object]:
+    if not config.option.markexpr:
+        deep = {item: item.nodeid.partition("[")[0] for item in items if item.get_closest_marker("deep")}
+        last = {test: item for item, test in deep.items()}
+        chosen = {*last.values()} if config.option.short else {*items} - {*deep}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

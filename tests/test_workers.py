@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,17 @@ def test_a_file_is_a_unit() -> None:
 )
 def test_files_that_cannot_run_beside_each_other_are_one(together: str, sign: str) -> None:
     assert {unit(file) for file in files(sign)} == {together}
+
+
+@pytest.mark.parametrize(
+    ("options", "tests"),
+    [((), {"test_garbage[seeds0]", "test_lines_of_a_session"}), (("--short",), {"test_garbage[seeds1]"})],
+    ids=["default", "short"],
+)
+def test_short_runs_the_last_case_of_a_deep_test(options: tuple[str, ...], tests: set[str]) -> None:
+    file = "tests/tls/test_keylog.py"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", *options]
+    shown = subprocess.run([*command, file], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    cases = {line.removeprefix(f"{file}::") for line in shown.splitlines() if "::" in line}
+    names = ("test_garbage", "test_lines_of_a_session")
+    assert {case for case in cases if case.startswith(names)} == tests
