@@ -2,7 +2,8 @@
 
 * Hypothesis profiles: few repeatable examples by default, many with ``KDISSECT_HYPOTHESIS=deep``.
 * Tests marked ``deep`` or ``browser`` run only when ``-m`` selects them; ``--short`` runs the last case of
-  each test marked ``deep``, and no others.
+  each test marked ``deep``, and no others; not of those marked ``deep(short=False)``, a case of which takes
+  a minute.
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
   ``spark`` where pyspark or Java is missing; not in CI as root. Those marked ``core`` may be skipped where
@@ -73,13 +74,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--short", action="store_true", help="of each test marked deep, the last case alone")
 
 
+def _has_short_form(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("deep")
+    return marker is not None and marker.kwargs.get("short", True)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-randomly shuffles them
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, object, object]:
     if not config.option.markexpr:
         deep = {item: item.nodeid.partition("[")[0] for item in items if item.get_closest_marker("deep")}
-        last = {test: item for item, test in deep.items()}
+        last = {test: item for item, test in deep.items() if _has_short_form(item)}
         chosen = {*last.values()} if config.option.short else {*items} - {*deep}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]

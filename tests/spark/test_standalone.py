@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SAMPLES = [str(ROOT / "samples" / name) for name in ("quickstart.pcap", "kafka-4-basics.pcap")]
 
-pytestmark = [pytest.mark.spark, pytest.mark.deep]
+pytestmark = [pytest.mark.spark, pytest.mark.deep(short=False)]
 
 
 @pytest.fixture

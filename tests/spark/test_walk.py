@@ -121,7 +121,7 @@ def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.deep
+@pytest.mark.deep(short=False)
 def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
     capture_directory(tmp_path)
     with standalone(tmp_path, elsewhere(tmp_path)) as cluster:
@@ -133,7 +133,7 @@ def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.deep
+@pytest.mark.deep(short=False)
 def test_the_walk_over_spark_connect(tmp_path: Path) -> None:
     capture_directory(tmp_path)
     tables = [sys.executable, "-m", "kdissect", "export", "captures", "--format", "parquet", "-o", "tables"]
@@ -191,7 +191,7 @@ def test_the_first_block_in_plain_python(master: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.deep
+@pytest.mark.deep(short=False)
 def test_jobs_are_submitted(tmp_path: Path) -> None:
     """No Python that Spark starts has kdissect."""
     capture_directory(tmp_path)
