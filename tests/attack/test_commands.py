@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 MINUTES = float(os.environ.get("KDISSECT_ATTACK_MINUTES", "20" if IS_DEEP else "0.2"))
-CASES = 3_000
+CASES = 3_000 if IS_DEEP else 1_500
 EXCHANGES = 30  # in a capture
 CAPTURES_AT_ONCE = 12
 TLS_EVERY = 4  # captures, one of TLS
@@ -157,7 +157,7 @@ def test_damaged_captures_through_the_commands(tmp_path: Path) -> None:
     while attack.cases < CASES:
         attack.attack(seed, commands=2)
         seed += 1
-    assert attack.runs > 60
+    assert attack.runs > 30
 
 
 @pytest.mark.deep

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
 
 INFO = ConnectionInfo("0123456789ab", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
-FRAMES = 10_000
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+FRAMES = 10_000 if IS_DEEP else 5_000
 SHORTENED = 6  # pairs of messages of each API
-DEEP_FRAMES = 200_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else FRAMES
+DEEP_FRAMES = 200_000 if IS_DEEP else FRAMES
 
 
 class EverySink:
