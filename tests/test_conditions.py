@@ -203,6 +203,15 @@ def test_processes_hold_places_for_what_is_not_selected(
     assert two == one
 
 
+def test_latencies_depend_on_versions_that_are_not_selected(
+    taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What clients do while they are throttled follows from the versions that brokers support."""
+    assert shown(
+        capsys, taken, "summary", "--json", "--api", "Produce", "--by", "topic", "samples/kafka-1.1.pcap.gz"
+    )
+
+
 def test_a_client_of_many_names(tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     """More than the core remembers of a connection, and longer ones."""
     names = [f"client-{number % 50}{'x' * (number % 3 * 60)}" for number in range(400)]

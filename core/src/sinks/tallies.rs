@@ -343,6 +343,9 @@ impl Sink for Tallies {
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
+        if exchange.header.api_key == API_VERSIONS && !exchange.is_selected {
+            return Err(Why::Detail.odd()); // Python notes the versions, which say how brokers throttle
+        }
         let start_ns = self.start_ns(exchange.request.end_ns)?;
         let plan = &self.plan;
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
