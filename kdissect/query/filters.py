@@ -23,12 +23,14 @@ connection     a prefix of a connection ID
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import translate
 from functools import partial
 from itertools import chain
 from math import ceil, floor, isfinite
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kdissect.errors import UsageError
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
     from kdissect.model import ConnectionInfo, Frame
     from kdissect.query.where import Comparison, Where, WherePart
-    from kdissect.sinks.plan import CoreTest, Identity, PlanContext
+    from kdissect.sinks.plan import CoreTest, Identity, PartitionTest, PlanContext
 
 
 if TYPE_CHECKING:
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
     TextTest = Callable[[str], bool]
     ValueTest = Callable[[Any], bool]
     Value = TypeVar("Value")
-    PartitionTest = Callable[[Sequence[str], int], bool]
 
 _SERIOUS = "SERIOUS"
 """Stands for all errors that are not expected."""
@@ -226,6 +227,8 @@ class _CoreTests:
             return _LEFT
         if number := _NUMBERS.get(comparison.name):
             return _number_test(number, comparison)
+        if comparison.name == "time" and comparison.sign in _INEQUALITIES:
+            return _time_test(comparison.sign, part.get)
         if comparison.name in _MENTIONS and comparison.sign in _OF_ANY and None not in comparison.constants:
             return self.mention(comparison.name, _classify(comparison))
         return _LEFT
@@ -259,6 +262,17 @@ def _number_test(number: str, comparison: Comparison) -> CoreTest:
     return ("not", (*test[:3], True)) if sign in ("!=", "not in") else test
 
 
+def _time_test(sign: str, is_true_of: Callable[[Any], Any]) -> CoreTest:
+    """Of the time, which is compared as text: in microseconds, from or until some time."""
+    rises = sign in (">", ">=")
+    times_us = range(-MAX_INT64 // 1000, MAX_INT64 // 1000 + 1)
+    place = bisect_left(
+        times_us, True, key=lambda time_us: is_true_of(SimpleNamespace(time_ns=time_us * 1000)) is rises
+    )
+    first_ns = (times_us.start + place) * 1000
+    return _in_ranges("time_ns", [(first_ns, MAX_INT64) if rises else (-MAX_INT64, first_ns - 1)])
+
+
 def _is_finite(end: object) -> bool:
     return type(end) is int or (type(end) is float and isfinite(end))
 
@@ -275,12 +289,13 @@ class Filter:
     Attributes:
         is_about_topics: whether a criterion compares names of topics.
         is_partition: which partitions of the exchanges were requested; None: any.
+        may_exclude_topics: whether it excludes partitions by names or IDs of their topics.
         notes: what was noted so far.
     """
 
     __slots__ = (
         "_body_tests", "_core_tests", "_header_tests", "_name_kinds", "_needs_content", "_requested",
-        "_time_ns", "_window", "is_about_topics", "is_partition", "notes",
+        "_time_ns", "_window", "is_about_topics", "is_partition", "may_exclude_topics", "notes",
     )  # fmt: skip
 
     def __init__(
@@ -292,6 +307,7 @@ class Filter:
         *,
         is_about_topics: bool = False,
         is_partition: PartitionTest | None = None,
+        may_exclude_topics: bool = False,
         core_tests: _CoreTests | None = None,
         needs_content: bool = True,
     ) -> None:
@@ -305,6 +321,7 @@ class Filter:
         self._requested = frozenset(text for name_kind in name_kinds for text in name_kind.texts)
         self.is_about_topics = is_about_topics
         self.is_partition = is_partition
+        self.may_exclude_topics = may_exclude_topics
         self.notes = FilterNotes(len(self._name_kinds))
 
     @property
@@ -567,6 +584,11 @@ def build(
         name_kinds,
         is_about_topics=is_about_topics,
         is_partition=is_partition,
+        may_exclude_topics=any(
+            names.may_exclude
+            for names in (NameTest(topics), *(each.is_topic for each in partitions))
+            if names is not None
+        ),
         core_tests=core_tests,
         needs_content=needs_content,
     )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import PartitionRecords
     from kdissect.model import Body, Endpoint, Exchange
-    from kdissect.query.filters import PartitionTest
+    from kdissect.sinks.plan import PartitionTest
 
 GROUP, CLIENT, TRANSACTION, TOPIC, RECORD, BROKER, HOST, QUORUM = KINDS = (
     *("group", "client", "txn", "topic", "record"),

@@ -199,6 +199,8 @@ class TallyPlan(NamedTuple):
             is not counted.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
             alike.
+        is_partition: from name and number of a partition to whether it is selected. An exchange with others,
+            also in its fetch session, is not counted. None: all are.
     """
 
     common: CommonPlan
@@ -210,6 +212,7 @@ class TallyPlan(NamedTuple):
     has_cluster: Callable[[ConnectionInfo], bool]
     by_group: bool
     by_partition: bool
+    is_partition: Callable[[str, int], bool] | None
 
 
 class RecordPlan(NamedTuple):
@@ -261,6 +264,9 @@ class RecordPlan(NamedTuple):
     join: Callable[..., None] | None
     has_room: Callable[[], bool] | None
 
+
+PartitionTest: TypeAlias = "Callable[[Sequence[str], int], bool]"
+"""From the names of a topic, and the number of a partition, to whether it is selected."""
 
 OutputPlan: TypeAlias = LinePlan | RowPlan | TallyPlan | RecordPlan
 """What the core makes."""

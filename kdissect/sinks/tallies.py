@@ -12,10 +12,8 @@ from kdissect.sinks.plan import Plan
 from kdissect.sinks.sink import ALL, Each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kdissect.model import Exchange
-    from kdissect.sinks.plan import PlanContext, TallyPlan
+    from kdissect.sinks.plan import PartitionTest, PlanContext, TallyPlan
     from kdissect.sinks.sink import Demand
 
 
@@ -35,11 +33,11 @@ class ConnectionTotals(Protocol):
 class Counts(Protocol):
     """Counts what is in exchanges."""
 
-    def core_plan(self, context: PlanContext, log: Any) -> TallyPlan:
+    def core_plan(self, context: PlanContext, log: Any, is_partition: PartitionTest | None) -> TallyPlan:
         """What the core must know to count exchanges, of which the ``log`` counts the connections."""
 
-    def feed(self, exchange: Exchange) -> None:
-        """Count one."""
+    def feed(self, exchange: Exchange, is_partition: PartitionTest | None) -> None:
+        """Count one, and of its partitions those that are selected; None: all."""
 
     def settle(self) -> None:
         """Count what waits."""
@@ -59,7 +57,7 @@ class Tallies(Each, Generic[Counted, Connected]):
         counts: of selected exchanges.
         connections: of all exchanges.
         demand: which ones come, and what else is done with them.
-        feed: counts one; None: the method of ``counts``.
+        is_partition: which partitions of selected exchanges are counted; None: all.
 
     Attributes:
         counts, connections: see above.
@@ -72,17 +70,18 @@ class Tallies(Each, Generic[Counted, Connected]):
         counts: Counted,
         connections: Connected,
         demand: Demand = ALL,
-        feed: Callable[[Exchange], object] | None = None,
+        is_partition: PartitionTest | None = None,
     ) -> None:
         super().__init__(self._count, self._settle, skip=partial(connections.exchange, is_selected=False))
         self.counts = counts
-        self._take_exchange = feed or counts.feed
+        self._is_partition = is_partition
         self.connections = connections
         if demand.allows_core and demand.has_latency_parts:
-            self.plan = Plan(partial(counts.core_plan, log=connections), conditions=demand.conditions)
+            plan = partial(counts.core_plan, log=connections, is_partition=is_partition)
+            self.plan = Plan(plan, conditions=demand.conditions)
 
     def _count(self, exchange: Exchange) -> None:
-        self._take_exchange(exchange)
+        self.counts.feed(exchange, self._is_partition)
         self.connections.exchange(exchange)
 
     def _settle(self) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
-    from kdissect.sinks.plan import PlanContext
+    from kdissect.sinks.plan import PartitionTest, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
 
@@ -194,6 +194,7 @@ def tally_plan(
     slowest: int = 0,
     interval: Callable[[], int] = int,
     by: frozenset[str] = frozenset(),
+    is_partition: PartitionTest | None = None,
 ) -> TallyPlan:
     """What the core must know to count exchanges.
 
@@ -205,6 +206,7 @@ def tally_plan(
         slowest: so many exchanges with the longest service times are not counted but passed on.
         interval: see ``TallyPlan``.
         by: names of ``traffic.BY``: columns and tables by which counts are needed.
+        is_partition: which partitions are counted; None: all. It excludes none by names of topics.
     """
     names, limits, splitters = context.names, context.limits, context.splitters
 
@@ -239,6 +241,7 @@ def tally_plan(
         has_cluster=lambda info: info.cluster_id is not None,
         by_group="group" in by,
         by_partition=not by.isdisjoint(("topic", "partition")),
+        is_partition=None if is_partition is None else lambda topic, number: is_partition((topic,), number),
     )
 
 

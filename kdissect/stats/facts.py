@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.model import ConnectionInfo, Endpoint, Exchange
-    from kdissect.query.filters import PartitionTest
+    from kdissect.sinks.plan import PartitionTest
 
 Value = TypeVar("Value")
 

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
     from kdissect.options import Options
-    from kdissect.query.filters import Filter, PartitionTest
-    from kdissect.sinks.plan import PlanContext, TallyPlan
+    from kdissect.query.filters import Filter
+    from kdissect.sinks.plan import PartitionTest, PlanContext, TallyPlan
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.quality import Check
     from kdissect.stats.tallies import Alike, Tally
@@ -186,12 +186,15 @@ class Summarizer(Summed):
         if len(self._waiting) >= _CHUNK or self._waiting_bytes >= _WAITING_BYTES:
             self._count()
 
-    def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
+    def core_plan(
+        self, context: PlanContext, log: ConnectionFeed, is_partition: PartitionTest | None = None
+    ) -> TallyPlan:
         """How the native core can count usual exchanges.
 
         Args:
             context: see ``tally_plan``.
             log: counts the connections.
+            is_partition: see ``tally_plan``.
         """
         return tally_plan(
             context,
@@ -201,6 +204,7 @@ class Summarizer(Summed):
             slowest=self._slowest,
             interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
             by=self._by.union(self._grouped, () if self.intervals is None else self.intervals.apart),
+            is_partition=is_partition,
         )
 
     def _feed_counted(self, tally: Alike) -> None:
@@ -257,9 +261,8 @@ class Summarizer(Summed):
         observer = self.connection_feed(
             options.limits, filtered=not criteria.is_empty or bool(options.exchanges)
         )
-        feed = partial(self.feed, is_partition=criteria.is_partition)
-        counts_some = criteria.is_partition is not None  # of the partitions of an exchange
-        return Tallies(self, observer, Demand.of(options, criteria, one_by_one=counts_some), feed)
+        demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_topics)
+        return Tallies(self, observer, demand, is_partition=criteria.is_partition)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
@@ -399,20 +402,23 @@ class HealthCounts(Summed):
         """See ``Summarizer``; all connections count."""
         observer = ConnectionFeed(options.limits, self.connect, filtered=False)
         observer.on_name.append(self.findings.resolved)
-        return Tallies(self, observer, Demand.of(options, criteria))
+        demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_topics)
+        return Tallies(self, observer, demand, is_partition=criteria.is_partition)
 
-    def feed(self, exchange: Exchange) -> None:
-        """Count an exchange."""
-        self.count(Facts(exchange, self.sessions))
+    def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
+        """Count an exchange, and of its partitions those that are selected."""
+        self.count(Facts(exchange, self.sessions, is_partition))
 
     def count(self, tally: Tally) -> None:
         """Count a tally; the facts of an exchange must know of ``sessions``."""
         self.findings.feed(tally)
         self._summing.feed(tally)
 
-    def core_plan(self, context: PlanContext, log: ConnectionFeed) -> TallyPlan:
+    def core_plan(
+        self, context: PlanContext, log: ConnectionFeed, is_partition: PartitionTest | None = None
+    ) -> TallyPlan:
         """What the core must know to count exchanges."""
-        return tally_plan(context, log, self.count, self.sessions)
+        return tally_plan(context, log, self.count, self.sessions, is_partition=is_partition)
 
     def settle(self) -> None:
         """Count what waits."""

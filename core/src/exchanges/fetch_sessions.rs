@@ -206,9 +206,14 @@ impl Sessions {
         Ok(())
     }
 
+    /// The session that a Fetch continues.
+    pub fn continued_by(&self, step: &Step) -> Option<&Session> {
+        self.by_id.get(&step.requested).filter(|_| step.is_incremental)
+    }
+
     /// Whether a topic of the session that a Fetch continues has got a name since.
     pub fn is_named_since(&self, step: &Step) -> bool {
-        let session = self.by_id.get(&step.requested).filter(|_| step.is_incremental);
+        let session = self.continued_by(step);
         session.is_some_and(|session| step.named.iter().any(|id| session.topics.contains_key(id)))
     }
 

@@ -204,7 +204,10 @@ impl<'py> FromPyObject<'_, 'py> for Plan {
             "LinePlan" => Box::new(Lines::new(line_plan(&output)?)),
             "RecordPlan" => Box::new(RecordWriter::new(record_plan(&output, &mut receivers)?)),
             "RowPlan" => Box::new(Rows::new(row_plan(&output, &mut receivers)?)),
-            "TallyPlan" => Box::new(Tallies::new(tally_plan(&output, &mut receivers)?)),
+            "TallyPlan" => Box::new(Tallies::new(
+                tally_plan(&output, &mut receivers)?,
+                partition_test(get(&output, "is_partition")?),
+            )),
             kind => return Err(PyTypeError::new_err(format!("no sink for a {kind}"))),
         };
         let conditions = plan.getattr("conditions")?.extract()?;
@@ -439,6 +442,23 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })
+}
+
+/// Which partitions are counted.
+fn partition_test(is_partition: Option<Function>) -> Option<NameTest> {
+    let is_partition = is_partition?;
+    let classify = move |name: &str, number: Option<i64>| {
+        Python::attach(|py| match is_partition.call(py, (name, number))? {
+            true => Ok(Vote::Selected),
+            false => Ok(Vote::Nothing),
+        })
+    };
+    Some(NameTest::new(
+        Mention::Partition,
+        Box::new(classify),
+        (false, false),
+        false,
+    ))
 }
 
 /// What is to be known of a `ConnectionPlan`.

@@ -20,6 +20,7 @@ const VOTE_BYTES: usize = 256;
 pub enum Number {
     Number,
     Packet,
+    TimeNs,
     CorrelationId,
     LatencyNs,
     LatencyUs,
@@ -147,6 +148,7 @@ impl Number {
         Some(match name {
             "number" => Number::Number,
             "packet" => Number::Packet,
+            "time_ns" => Number::TimeNs,
             "correlation_id" => Number::CorrelationId,
             "latency_ns" => Number::LatencyNs,
             "latency_us" => Number::LatencyUs,
@@ -185,6 +187,7 @@ impl Candidate<'_> {
         Ok(match number {
             Number::Number => Some(self.number.try_into().map_err(|_| Odd)?),
             Number::Packet => Some(self.request.packet.try_into().map_err(|_| Odd)?),
+            Number::TimeNs => Some(self.request.end_ns),
             Number::CorrelationId => Some(self.header.correlation_id.into()),
             Number::LatencyNs => latency_ns()?,
             Number::LatencyUs => latency_ns()?.map(|ns| ns.div_euclid(1000)),
@@ -215,7 +218,7 @@ impl NameTest {
         }
     }
 
-    fn vote(&mut self, name: &str, number: Option<i64>) -> Result<Vote, Odd> {
+    pub fn vote(&mut self, name: &str, number: Option<i64>) -> Result<Vote, Odd> {
         if let Some(known) = self.known.get(name).and_then(|numbers| numbers.get(&number)) {
             return Ok(*known);
         }
@@ -529,6 +532,7 @@ mod tests {
             (Number::RequestBytes, (14, 14), false, [true, true]),
             (Number::ResponseBytes, (15, 24), false, [true, false]),
             (Number::Number, (5, 5), false, [true, true]),
+            (Number::TimeNs, (100, 100), false, [true, true]),
             (Number::CorrelationId, (8, 9), false, [false, false]),
         ] {
             let test = Criterion::Number(number, vec![(-9, -8), range], if_absent);

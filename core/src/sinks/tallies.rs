@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
-use crate::exchanges::fetch_sessions::{Position, Sessions, Step};
+use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
 use crate::exchanges::latency::{Parts, Rest};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
     add_run, tally, Fetcher, Fields, Lag, Noted, Polls, Read, Run, Stamp, Write, PIECE_NS,
 };
 use crate::kafka::tree::{field, list, Decoded, TopicNames, Value, NO_ID};
+use crate::sinks::conditions::{NameTest, Vote};
 use crate::sinks::connection_log::Counted;
 use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
 use crate::sinks::handed::{
@@ -86,6 +87,8 @@ pub struct Tallies {
     is_due: bool,
     /// None: it must be asked for.
     interval_ns: Option<i64>,
+    /// Votes for partitions that are counted; exchanges with others are left. None: all are counted.
+    partitions: Option<NameTest>,
 }
 
 struct CountedConnection {
@@ -298,7 +301,7 @@ impl Fetch<'_, '_> {
 }
 
 impl Tallies {
-    pub fn new(plan: TallyPlan) -> Self {
+    pub fn new(plan: TallyPlan, partitions: Option<NameTest>) -> Self {
         Tallies {
             plan,
             apis: KnownApis::default(),
@@ -311,6 +314,7 @@ impl Tallies {
             pieces: None,
             is_due: false,
             interval_ns: None,
+            partitions,
         }
     }
 
@@ -339,6 +343,9 @@ impl Sink for Tallies {
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
+        if exchange.header.api_key == API_VERSIONS && !exchange.is_selected {
+            return Err(Why::Detail.odd()); // Python notes the versions, which say how brokers throttle
+        }
         let start_ns = self.start_ns(exchange.request.end_ns)?;
         let plan = &self.plan;
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
@@ -358,6 +365,17 @@ impl Sink for Tallies {
         if touched.iter().any(|each| is_strange(each, plan.by_partition)) {
             return Err(Why::Nameless.odd());
         }
+        let mut partitions = self.partitions.as_mut().filter(|_| exchange.is_selected);
+        let mut check = |topic: &str, number: i64| {
+            let vote = partitions.as_mut().map(|test| test.vote(topic, Some(number)));
+            match vote.transpose()? {
+                None | Some(Vote::Selected) => Ok(()),
+                Some(_) => Err(Why::Condition.odd()),
+            }
+        };
+        for each in &touched {
+            check(&each.topic, each.partition)?;
+        }
         let piece = request.end_ns.div_euclid(PIECE_NS);
         let (first_piece, last_piece) = self.pieces.unwrap_or((piece, piece));
         if piece > last_piece && piece - first_piece >= PIECES {
@@ -375,6 +393,10 @@ impl Sink for Tallies {
         let known = connection.splitter.known();
         if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
+            let session = connection.splitter.memory.sessions.continued_by(&fetch.session);
+            for (topic, positions) in session.into_iter().flat_map(Session::topics) {
+                positions.keys().try_for_each(|number| check(topic, *number))?;
+            }
         }
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
