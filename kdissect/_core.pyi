@@ -35,6 +35,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.label``: which topics are Kafka's own is Python's; asked once for each topic.
 * ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.
+* ``RecordPlan.is_partition``, ``TallyPlan.is_partition``: globs are Python's; asked once for each partition.
 * ``RecordPlan.selects``: patterns and schemas are Python's; asked of each record if the options say so.
 * ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.
 * ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there, and text

@@ -62,9 +62,9 @@ def compare(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 def counting(feed: Any, fed: list[int]) -> Any:
     """``feed``, which also counts its calls in the last number."""
 
-    def counted(self: Summarizer, exchange: Any, **named: Any) -> None:
+    def counted(self: Summarizer, exchange: Any, *more: Any) -> None:
         fed[-1] += 1
-        feed(self, exchange, **named)
+        feed(self, exchange, *more)
 
     return counted
 
