@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.limits import Limits
+    from kdissect.stats.contents import CountedReads
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.tallies import Alike, Tally
@@ -148,11 +149,75 @@ class Reading(Evidence):
         moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
         return moved * SECOND_NS / time_ns if time_ns > 0 else None
 
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether the lag grows, and the consumer does not catch up soon."""
+        pace, last = self.pace, self.last
+        if pace is None or last < self.first + _RECORDS:
+            return False
+        return last >= _BEHIND_SHARE * self.worst and last > _SECONDS * pace
+
     def add_position(self, time_ns: int, position: Position) -> None:
         """Add a position of the client."""
         if position.lag is not None and position.next_offset is not None:
             self.lag.add(time_ns, position)
             self.start = earlier(self.start, (time_ns, position.next_offset))
+
+
+@summed
+class ReadingLog(Summed):
+    """The positions of all consumers, by client, its address, topic and partition: processes on other hosts
+    may have the same client ID, as by default. Replicas are not consumers.
+    """
+
+    partitions: Bounded[tuple[str, str, str, int], Reading] = merged()
+
+    takes = EACH
+    apis = frozenset({"Fetch"})
+
+    def __init__(self, limits: Limits) -> None:
+        self.partitions = Bounded(limits.summary_rows, Reading)
+
+    def feed(self, tally: Tally) -> None:
+        """Add positions."""
+        reader = tally.client, tally.connection.client.ip
+        if tally.exchange is None:
+            if (reads := tally.reads) is not None and not reads.are_replicated:
+                self._add_reads(reader, tally, reads)
+            return
+        if tally.replica:
+            return
+        response = tally.exchange.response_frame
+        time_ns = tally.exchange.time_ns if response is None else response.start_ns
+        for position in tally.positions:
+            if not position.error:
+                kept = self.partitions[*reader, position.topic, position.partition]
+                kept.add_position(time_ns, position)
+                if position.lag:
+                    kept.add(tally)
+
+    def _add_reads(self, reader: tuple[str, str], tally: Alike, reads: CountedReads) -> None:
+        for topic, partitions in reads.topics:
+            for each in partitions:
+                kept = self.partitions[*reader, topic.name, each.partition]
+                kept.lag.add_counted(each.lags)
+                if each.lags.number:
+                    kept.start = earlier(kept.start, each.lags.start)
+                kept.add_noted(tally, each.behind)
+
+    def behind(self, *, by_host: bool) -> Iterator[tuple[tuple[str, ...], Reading]]:
+        """Consumers whose lag grows: client, with its address or without, and topic."""
+        partitions: dict[tuple[Any, ...], Reading] = {}
+        for (client, host, *partition), each in self.partitions.items():
+            key = client, *((host,) if by_host else ()), *partition
+            partitions.setdefault(key, Reading()).merge(each)
+        topics: dict[tuple[str, ...], Reading] = {}
+        for (*topic, _), each in partitions.items():
+            if each.start is not None:
+                read = topics.setdefault(tuple(topic), Reading())
+                join(read, each, Evidence)
+                read.partitions.append(each)
+        yield from (item for item in topics.items() if item[1].is_too_slow)
 
 
 @summed
@@ -173,65 +238,14 @@ class FallingBehind(Rule):
         "Check what the consumer does between polls, and whether it is throttled. Adding members helps, up "
         "to the number of partitions. --lag shows each partition."
     )
-    takes = EACH
-    apis = frozenset({"Fetch"})
-    counts = Reading
-
-    def feed(self, tally: Tally) -> None:
-        """Add positions; replicas are not consumers."""
-        if tally.exchange is None:
-            self._add_reads(tally)
-            return
-        if tally.replica:
-            return
-        response = tally.exchange.response_frame
-        time_ns = tally.exchange.time_ns if response is None else response.start_ns
-        reader = self._reader(tally)
-        for position in tally.positions:
-            if not position.error:
-                kept = self.kept[*reader, position.topic, position.partition]
-                kept.add_position(time_ns, position)
-                if position.lag:
-                    kept.add(tally)
-
-    def _add_reads(self, tally: Alike) -> None:
-        if (reads := tally.reads) is None or reads.are_replicated:
-            return
-        reader = self._reader(tally)
-        for topic, partitions in reads.topics:
-            for each in partitions:
-                kept = self.kept[*reader, topic.name, each.partition]
-                kept.lag.add_counted(each.lags)
-                if each.lags.number:
-                    kept.start = earlier(kept.start, each.lags.start)
-                kept.add_noted(tally, each.behind)
-
-    def _reader(self, tally: Tally) -> tuple[str, ...]:
-        """Whose positions are counted together."""
-        return (tally.client,)
+    follows = ReadingLog
 
     def findings(self) -> Iterator[RulePart]:
         """Consumers whose lag grows, by topic."""
-        for key, read in self.behind():
+        for key, read in self.followed.behind(by_host=False):
             yield self.part(key, read)
 
-    def behind(self) -> Iterator[tuple[tuple[str, ...], Reading]]:
-        """The same, with their keys: reader and topic."""
-        topics: dict[tuple[str, ...], Reading] = {}
-        for (*key, _), each in self.kept.items():
-            if each.start is not None:
-                read = topics.setdefault(tuple(key), Reading())
-                join(read, each, Evidence)
-                read.partitions.append(each)
-        yield from (item for item in topics.items() if self._reports(item[1]))
-
-    def _reports(self, each: Reading) -> bool:
-        pace, last = each.pace, each.last
-        if pace is None or last < each.first + _RECORDS:
-            return False
-        return last >= _BEHIND_SHARE * each.worst and last > _SECONDS * pace
-
-    def _message(self, scope: Scope, each: Any) -> str:
+    def _message(self, scope: Scope, each: Reading) -> str:
         who = "the client reads" if len(scope["client"]) == 1 else "the clients read"
         return (
             f"fetch lag {each.last:,} records at the end, {each.first:,} when first seen; {who} "
@@ -258,12 +272,13 @@ class Pauses(Evidence):
 
 
 @summed
-class SlowPoll(FallingBehind):
+class SlowPoll(Rule):
     """However fast brokers are, a consumer reads no faster than its application calls poll(). If one call
     takes longer than max.poll.interval.ms, it must leave its group.
     """
 
     name = "slow-poll"
+    severity = WARNING
     of = ("client", "host")
     records = "reading.last"
     lost = "polling.paused_us"
@@ -278,27 +293,21 @@ class SlowPoll(FallingBehind):
         "commit after each record. Let several threads or more members share the work; to stay in the group, "
         "lower max.poll.records. --lag shows the share of this time as THINK."
     )
-
-    pauses: Bounded[tuple[str, ...], Pauses] = merged()
-
-    def __init__(self, limits: Limits) -> None:
-        FallingBehind.__init__(self, limits)
-        self.pauses = Bounded(limits.summary_rows, Pauses)
-
-    def _reader(self, tally: Tally) -> tuple[str, ...]:
-        """A client of one host: processes on others may have the same client ID, as by default."""
-        return tally.client, tally.connection.client.ip
+    takes = EACH
+    apis = frozenset({"Fetch"})
+    follows = ReadingLog
+    counts = Pauses
 
     def feed(self, tally: Tally) -> None:
-        """Add positions and think times."""
-        FallingBehind.feed(self, tally)
+        """Add think times."""
+        reader = tally.client, tally.connection.client.ip
         if tally.exchange is None:
             if (reads := tally.reads) is not None and not reads.are_replicated:
-                pauses = self.pauses[self._reader(tally)]
+                pauses = self.kept[reader]
                 pauses.polling.add(tally)
                 pauses.add_noted(tally, reads.polls.pauses)
         elif not tally.replica and (think_us := tally.exchange.think_us) is not None:
-            pauses = self.pauses[self._reader(tally)]
+            pauses = self.kept[reader]
             pauses.polling.add(tally)
             if think_us >= PAUSE_US:
                 pauses.add(tally)
@@ -307,8 +316,9 @@ class SlowPoll(FallingBehind):
         """Those of the consumers whose lag grows that pause most of the time: pauses are in all of their
         topics.
         """
-        for reader, each in groupby(sorted(self.behind(), key=itemgetter(0)), key=lambda item: item[0][:-1]):
-            pauses = self.pauses[reader]
+        behind = sorted(self.followed.behind(by_host=True), key=itemgetter(0))
+        for reader, each in groupby(behind, key=lambda item: item[0][:-1]):
+            pauses = self.kept.get(reader, Pauses())
             polling = pauses.polling
             all_us = polling.think_us + polling.waited_us
             if pauses.count >= _PAUSES and polling.paused_us >= _PAUSED_SHARE * all_us:
