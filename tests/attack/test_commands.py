@@ -157,7 +157,7 @@ def test_damaged_captures_through_the_commands(tmp_path: Path) -> None:
     while attack.cases < CASES:
         attack.attack(seed, commands=2)
         seed += 1
-    assert attack.runs > 30
+    assert attack.runs > CASES // 50
 
 
 @pytest.mark.deep
