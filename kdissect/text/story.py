@@ -53,14 +53,13 @@ from kdissect.query.subjects import CLIENT, GROUP, HOST, RECORD, TRANSACTION
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.facts import Facts
-from kdissect.stats.findings.connections import TLS
 from kdissect.stats.findings.consumers import BlockedReaders, RebalanceStorm
 from kdissect.stats.findings.rules import RuleSet
 from kdissect.stats.groups import Groups, cause_row, timelines
 from kdissect.stats.health import GOOD, health
 from kdissect.stats.rebalances import LEFT, counted
 from kdissect.stats.summarizer import HealthCounts
-from kdissect.stats.survey import KAFKA
+from kdissect.stats.survey import KAFKA, TLS
 from kdissect.stats.transactions import OPEN, Transactions
 from kdissect.tables.columns import RECORD as RECORD_COLUMNS
 from kdissect.tables.values import timestamp

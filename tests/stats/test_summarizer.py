@@ -21,8 +21,8 @@ from kdissect.names import kept
 from kdissect.pipeline import Dissection
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
-from kdissect.stats.findings.brokers import Leaders
-from kdissect.stats.findings.connections import ResolvedNames
+from kdissect.stats.findings.leaders import Leaders
+from kdissect.stats.findings.listeners import ResolvedNames
 from kdissect.stats.intervals import Shares
 from kdissect.stats.lag import Samples
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles

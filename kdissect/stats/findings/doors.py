@@ -16,17 +16,13 @@ from kdissect.net.analysis import UNOPENED
 from kdissect.phrases import listed, many
 from kdissect.stats.connection_log import BROKER
 from kdissect.stats.contents import ONE, SUM, SUMS
-from kdissect.stats.findings.connections import (
-    TLS,
-    Attempts,
-    ClosedInHandshake,
-    ConnectionRule,
-    Unreachable,
-    is_address,
-)
+from kdissect.stats.findings.connections import ConnectionRule
+from kdissect.stats.findings.handshakes import ClosedInHandshake
+from kdissect.stats.findings.listeners import Attempts, Unreachable, is_address
 from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import largest, merged, summed, total
+from kdissect.stats.survey import TLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

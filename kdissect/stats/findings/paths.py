@@ -17,8 +17,9 @@ from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many, size, span
 from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.contents import EACH, SUM, SUMS
-from kdissect.stats.findings.connections import TCP_ENDS, is_kafka, span_of, tcp_key
+from kdissect.stats.findings.connections import is_kafka, span_of
 from kdissect.stats.findings.rule import Evidence, Rule, combined
+from kdissect.stats.findings.tcp import TCP_ENDS, tcp_key
 from kdissect.stats.sums import earliest, joined, largest, latest, merged, summed, total
 from kdissect.stats.windows import Windows
 

@@ -13,26 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.contents import EACH, FORMS
-from kdissect.stats.findings.brokers import (
+from kdissect.stats.findings.capture import CAPTURE_RULES
+from kdissect.stats.findings.causes import rows
+from kdissect.stats.findings.clients import (
     ClientIds,
     ClientUnserved,
     ConnectionChurn,
-    IncompleteMessages,
-    LeadersMoving,
     MetadataPolling,
-    NotLeader,
-    Queueing,
-    RequestTimeouts,
-    ResponsesOutOfOrder,
-    Sasl,
-    SlowBroker,
-    SlowRequests,
-    Throttled,
-    TopicRecreated,
     UnsupportedVersions,
 )
-from kdissect.stats.findings.capture import CAPTURE_RULES
-from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.cluster import (
     BrokerFenced,
     BrokerRejected,
@@ -41,21 +30,7 @@ from kdissect.stats.findings.cluster import (
     SessionChurn,
     SessionsEvicted,
 )
-from kdissect.stats.findings.connections import (
-    AdvertisedUnreachable,
-    BrokerCloses,
-    BrokerResets,
-    BrokerSilent,
-    ClientVanished,
-    ClosedInHandshake,
-    ConnectionRefused,
-    ConnectTimeout,
-    NetworkLoss,
-    ReconnectLoop,
-    ResponseMismatch,
-    StalledReader,
-    TlsPortMismatch,
-)
+from kdissect.stats.findings.connections import BrokerCloses, BrokerResets, BrokerSilent, ReconnectLoop
 from kdissect.stats.findings.consumers import (
     BlockedReaders,
     ConsumerStuck,
@@ -75,7 +50,11 @@ from kdissect.stats.findings.errors import (
     ProduceRefused,
     StorageError,
 )
-from kdissect.stats.findings.logins import SessionExpired
+from kdissect.stats.findings.handshakes import ClosedInHandshake, TlsPortMismatch
+from kdissect.stats.findings.latencies import Queueing, SlowBroker, SlowRequests, Throttled
+from kdissect.stats.findings.leaders import LeadersMoving, NotLeader, TopicRecreated
+from kdissect.stats.findings.listeners import AdvertisedUnreachable, ConnectionRefused, ConnectTimeout
+from kdissect.stats.findings.logins import Sasl, SessionExpired
 from kdissect.stats.findings.members import MixedGroup, RevocationHeld
 from kdissect.stats.findings.outages import BrokerUnreachable
 from kdissect.stats.findings.paths import (
@@ -95,8 +74,15 @@ from kdissect.stats.findings.producers import (
     TransactionFailed,
 )
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
+from kdissect.stats.findings.responses import (
+    IncompleteMessages,
+    RequestTimeouts,
+    ResponseMismatch,
+    ResponsesOutOfOrder,
+)
 from kdissect.stats.findings.rule import Declared, Rule, RulePart
 from kdissect.stats.findings.share_groups import ShareRedelivery
+from kdissect.stats.findings.tcp import ClientVanished, NetworkLoss, StalledReader
 from kdissect.stats.findings.timestamps import FarTimestamps
 from kdissect.stats.sums import Summed, fed, merged, merged_by_name, summed
 

@@ -11,8 +11,8 @@ import pytest
 from kdissect.limits import DEFAULT
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
-from kdissect.stats.findings.connections import _astray
 from kdissect.stats.findings.doors import SharedAddress
+from kdissect.stats.findings.listeners import _astray
 from kdissect.stats.summarizer import Summarizer
 from tests.findings import findings_of, produce
 from tests.frames import METADATA, heartbeat_answers, heartbeats, request, response

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.stats.findings.brokers import LeadersMoving, TopicRecreated
+from kdissect.stats.findings.leaders import LeadersMoving, TopicRecreated
 from tests.exchange_factory import connection
 from tests.findings import findings_of, metadata
 

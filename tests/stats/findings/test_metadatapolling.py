@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kdissect.stats.findings.brokers import MetadataPolling
+from kdissect.stats.findings.clients import MetadataPolling
 from tests.findings import findings_of, metadata
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kdissect.stats.findings.brokers import NotLeader
+from kdissect.stats.findings.leaders import NotLeader
 from tests.findings import fetch, findings_of, produce
 
 NOT_LEADER = 6

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.stats.findings.brokers import RequestTimeouts
+from kdissect.stats.findings.responses import RequestTimeouts
 from tests.exchange_factory import START_NS, connection
 from tests.findings import findings_of
 from tests.producers import SECOND_NS, facts_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT
-from kdissect.stats.findings.brokers import Sasl
+from kdissect.stats.findings.logins import Sasl
 from tests.findings import findings_of
 from tests.producers import facts_of
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kdissect.stats.findings.brokers import SlowBroker
+from kdissect.stats.findings.latencies import SlowBroker
 from tests.exchange_factory import connection
 from tests.findings import findings_of
 from tests.producers import facts_of

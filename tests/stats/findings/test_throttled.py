@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.stats.findings.brokers import Throttled
+from kdissect.stats.findings.latencies import Throttled
 from tests.findings import findings_of
 from tests.producers import facts_of
 

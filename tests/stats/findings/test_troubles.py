@@ -17,7 +17,7 @@ from kdissect.model import Endpoint
 from kdissect.net.dns import Resolved
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
-from kdissect.stats.findings.connections import Attempts, ConnectionRefused, ResolvedNames
+from kdissect.stats.findings.listeners import Attempts, ConnectionRefused, ResolvedNames
 from kdissect.stats.findings.rules import RULES
 from kdissect.stats.summarizer import Summarizer
 from tests.frames import (

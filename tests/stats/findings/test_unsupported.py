@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.stats.findings.brokers import UnsupportedVersions
+from kdissect.stats.findings.clients import UnsupportedVersions
 from tests.exchange_factory import connection
 from tests.findings import findings_of, metadata
 from tests.producers import facts_of

@@ -8,9 +8,10 @@ import pytest
 
 from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
-from kdissect.stats.findings.brokers import ClientUnserved, Queueing, SlowRequests
 from kdissect.stats.findings.causes import rows
+from kdissect.stats.findings.clients import ClientUnserved
 from kdissect.stats.findings.consumers import BlockedReaders
+from kdissect.stats.findings.latencies import Queueing, SlowRequests
 from kdissect.stats.findings.producers import FencedProducers, TransactionFailed
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.tallies import Summing
