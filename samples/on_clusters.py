@@ -18,7 +18,17 @@ from apache_kafka import CLUSTER_ID, CONTROLLER, DATA, PLAIN, kafka
 from confluent_kafka.admin import AdminClient
 from on_causes import PYTHON_CLIENT, listener, logged_by
 from on_kafka import NEWEST, start_all
-from on_troubles import consumer, make_topic, polled, process_of, producer, recorded, running, write
+from on_troubles import (
+    consumer,
+    make_topic,
+    meanwhile,
+    polled,
+    process_of,
+    producer,
+    recorded,
+    running,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,14 +155,14 @@ def leader_leaves(directory: Path) -> None:
     )
     with spread(voters=3) as cluster:
         leader = cluster.leader()
-        with watched(directory, cluster, "leader-leaves", what, ["leaders-moving"], *_ELECTIONS) as messages:
-            thread = threading.Thread(target=writing, args=(cluster, messages, 24))
-            thread.start()
+        with (
+            watched(directory, cluster, "leader-leaves", what, ["leaders-moving"], *_ELECTIONS) as messages,
+            meanwhile(writing, cluster, messages, 24),
+        ):
             time.sleep(3)
             cluster.stop(leader)
             time.sleep(8)
             cluster.start(leader)
-            thread.join()
 
 
 def observer_cut(directory: Path) -> None:
@@ -163,13 +173,13 @@ def observer_cut(directory: Path) -> None:
     findings = ["quorum-unreachable", "queueing", "slow-requests"]
     with spread() as cluster:
         one, *_, last = cluster.nodes
-        with watched(directory, cluster, "observer-cut", what, findings, "enc", "eartbeat") as messages:
-            thread = threading.Thread(target=writing, args=(cluster, messages, 36))
-            thread.start()
+        with (
+            watched(directory, cluster, "observer-cut", what, findings, "enc", "eartbeat") as messages,
+            meanwhile(writing, cluster, messages, 36),
+        ):
             time.sleep(3)
             with apart(last, one):
                 time.sleep(25)
-            thread.join()
 
 
 def observer_lost(directory: Path) -> None:
@@ -204,16 +214,16 @@ def broker_fenced(directory: Path) -> None:
     findings = ["broker-fenced", "queueing", "slow-requests"]
     with spread() as cluster:
         last = cluster.nodes[-1]
-        with watched(directory, cluster, "broker-fenced", what, findings, "enc") as messages:
-            thread = threading.Thread(target=writing, args=(cluster, messages, 26))
-            thread.start()
+        with (
+            watched(directory, cluster, "broker-fenced", what, findings, "enc") as messages,
+            meanwhile(writing, cluster, messages, 26),
+        ):
             time.sleep(3)
             process_of(last).send_signal(signal.SIGSTOP)
             try:
                 time.sleep(15)
             finally:
                 process_of(last).send_signal(signal.SIGCONT)
-            thread.join()
 
 
 def restarts(directory: Path) -> None:
@@ -224,15 +234,13 @@ def restarts(directory: Path) -> None:
     with (
         spread() as cluster,
         watched(directory, cluster, "restarts", what, [], "enc") as messages,
+        meanwhile(writing, cluster, messages, 60),
     ):
-        thread = threading.Thread(target=writing, args=(cluster, messages, 60))
-        thread.start()
         for node in cluster.nodes[1:]:
             time.sleep(3)
             cluster.stop(node)
             cluster.start(node)
             cluster.wait()
-        thread.join()
 
 
 def same_node(directory: Path) -> None:

@@ -15,7 +15,18 @@ from apache_kafka import CONTROLLER, PLAIN
 from confluent_kafka import KafkaException, TopicPartition
 from kafka import KafkaConsumer
 from on_causes import PYTHON_CLIENT, listener, logged_by
-from on_troubles import assigned, consumer, make_topic, paused, polled, producer, recorded, running, write
+from on_troubles import (
+    assigned,
+    consumer,
+    make_topic,
+    meanwhile,
+    paused,
+    polled,
+    producer,
+    recorded,
+    running,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,12 +89,10 @@ def revocation_held(directory: Path) -> None:
             slow = consumer(cluster.bootstrap, "slow", **new, **listener(truth["messages"]))
             slow.subscribe(["jobs"], on_revoke=lambda *_: time.sleep(12))
             polled(slow, seconds=4)
-            thread = threading.Thread(target=polled, args=(slow,), kwargs={"seconds": 18})
-            thread.start()
-            quick = consumer(cluster.bootstrap, "quick", **new, **listener(truth["messages"]))
-            quick.subscribe(["jobs"])
-            polled(quick, seconds=17)
-            thread.join()
+            with meanwhile(polled, slow, seconds=18):
+                quick = consumer(cluster.bootstrap, "quick", **new, **listener(truth["messages"]))
+                quick.subscribe(["jobs"])
+                polled(quick, seconds=17)
             quick.close()
 
 
@@ -165,14 +174,12 @@ def written_meanwhile(where: str, a_second: int) -> Iterator[None]:
                 writer.produce("orders", bytes(100), str(number))
             writer.poll(0)
 
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        writer.flush(20)
+    with meanwhile(go_on):
+        try:
+            yield
+        finally:
+            done.set()
+    writer.flush(20)
 
 
 def python_member(where: str, client_id: str, seconds: float, poll_seconds: float, **more: int) -> int:

@@ -438,6 +438,17 @@ def refusals(directory: Path) -> None:
 
 
 @contextmanager
+def meanwhile(act: Callable[..., object], *args: Any, **more: Any) -> Iterator[None]:
+    """Call a function in a thread beside the block, and wait for it after that."""
+    thread = threading.Thread(target=act, args=args, kwargs=more)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextmanager
 def slowed(node: Node) -> Iterator[None]:
     """Stop a broker's process for 80 ms, again and again."""
     enough = threading.Event()
@@ -449,13 +460,11 @@ def slowed(node: Node) -> Iterator[None]:
             time.sleep(0.08)
             process.send_signal(signal.SIGCONT)
 
-    thread = threading.Thread(target=stop_and_go)
-    thread.start()
-    try:
-        yield
-    finally:
-        enough.set()
-        thread.join()
+    with meanwhile(stop_and_go):
+        try:
+            yield
+        finally:
+            enough.set()
 
 
 def brokers(directory: Path) -> None:

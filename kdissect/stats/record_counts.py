@@ -25,7 +25,7 @@ from kdissect.stats.sums import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kdissect.exchanges.touched import Touched
     from kdissect.kafka.compression import Budget
@@ -272,6 +272,13 @@ class Acceptances(Summed):
         return self.count - sum(time_ns < late_ns for time_ns in self.times_ns)
 
 
+def _repeatable(data: RecordData, time_ns: int) -> Iterator[tuple[int, int, int]]:
+    """Checksum, length and time of the batches; message sets have none."""
+    for batch in data.batches():
+        if "batch_length" in batch:
+            yield batch["crc"], batch["batch_length"], time_ns
+
+
 @summed
 class RecordCounts(Summed):
     """Counts of records by topic, and by partition if requested.
@@ -303,16 +310,8 @@ class RecordCounts(Summed):
         is_repeatable = tally.exchange.number <= _FIRST_EXCHANGES or (tally.latency_us or 0) >= LATE_US
         for each in tally.touched:
             if is_repeatable and each.produced is not None and each.error == 0:
-                batches = each.produced.batches()
                 self._add_repeatable(
-                    tally,
-                    each.topic,
-                    each.partition,
-                    [
-                        (one["crc"], one["batch_length"], tally.time_ns)
-                        for one in batches
-                        if "batch_length" in one
-                    ],
+                    tally, each.topic, each.partition, _repeatable(each.produced, tally.time_ns)
                 )
             if topics.count(each.topic, each) and self._by_partition:
                 partition = self.partitions[each.topic, each.partition]
@@ -340,12 +339,11 @@ class RecordCounts(Summed):
             self.repeatable[topic, partition, crc, length].add(tally.connection.id, time_ns)
 
     def _add_volumes(self, tally: Alike) -> None:
-        for written in tally.writes.topics if tally.writes is not None else ():
-            for one in written.partitions:
-                self._add_repeatable(tally, written.topic.name, one.partition, one.repeatable)
         for name, each in tally.volumes():
             self.topics[name].add_counted(tally, each)
             if self._by_partition:
                 self.partitions[name, each.partition].add_volume(tally, each)
         for written in tally.writes.topics if tally.writes is not None else ():
             self.topics[written.topic.name].produce_service_us.merge(written.service_us)
+            for one in written.partitions:
+                self._add_repeatable(tally, written.topic.name, one.partition, one.repeatable)

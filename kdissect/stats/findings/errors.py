@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
@@ -47,19 +48,41 @@ class RefusedRecords(Evidence):
         self.records += 0 if batch.produced is None else batch.produced.count() or 0
 
 
+class BatchesRefused(Rule):
+    """A rule about batches that brokers reject."""
+
+    __slots__ = ()
+
+    needs_flaws = True
+    severity = ERROR
+    counts = RefusedRecords
+    failed = "count"
+    records = "records"
+    apis = frozenset({"Produce"})
+
+    def feed(self, facts: Facts) -> None:
+        """Count rejected batches."""
+        for each in facts.touched:
+            if each.error and self._covers(error := error_name(each.error)):
+                names = {"client": facts.client, "topic": each.topic, "error": error}
+                self.kept[tuple(names[kind] for kind in self.of)].refuse(facts, each, error)
+
+    @abstractmethod
+    def _covers(self, error: str) -> bool:
+        """Whether the rule is about an error."""
+
+    def _message(self, scope: Scope, each: RefusedRecords) -> str:
+        return f"{many(each.count, 'batch', 'batches')} rejected: {', '.join(scope['error'])}"
+
+
 @summed
-class ProduceRefused(Rule):
+class ProduceRefused(BatchesRefused):
     """The records of such a batch are not stored, and retries do not help: the application loses them unless
     it checks the result of each send.
     """
 
     name = "produce-refused"
-    needs_flaws = True
-    severity = ERROR
     of = ("client", "topic", "error")
-    counts = RefusedRecords
-    failed = "count"
-    records = "records"
     title = "A broker rejects records with a non-retriable error."
     when = (
         "Any Produce error that producers do not retry and that no other rule covers: UNKNOWN_SERVER_ERROR, "
@@ -69,18 +92,9 @@ class ProduceRefused(Rule):
         "Check the broker's log for the cause, and that the application handles failed sends: the records "
         "are lost unless it sends them again."
     )
-    apis = frozenset({"Produce"})
 
-    def feed(self, facts: Facts) -> None:
-        """Count rejected batches."""
-        for each in facts.touched:
-            if each.error:
-                error = error_name(each.error)
-                if error not in _NOT_REFUSED and not error.endswith(_DENIED):
-                    self.kept[facts.client, each.topic, error].refuse(facts, each, error)
-
-    def _message(self, scope: Scope, each: RefusedRecords) -> str:
-        return f"{many(each.count, 'batch', 'batches')} rejected: {', '.join(scope['error'])}"
+    def _covers(self, error: str) -> bool:
+        return error not in _NOT_REFUSED and not error.endswith(_DENIED)
 
 
 @summed
@@ -123,16 +137,11 @@ class AuthorizationDenied(Rule):
 
 
 @summed
-class NotEnoughReplicas(Rule):
+class NotEnoughReplicas(BatchesRefused):
     """With acks=all, nothing can be written with fewer in-sync replicas than min.insync.replicas."""
 
     name = "not-enough-replicas"
-    needs_flaws = True
-    severity = ERROR
     of = ("topic", "error")
-    counts = RefusedRecords
-    failed = "count"
-    records = "records"
     title = "Records cannot be written because too few replicas are in sync."
     when = (
         "Any occurrence, including NOT_ENOUGH_REPLICAS_AFTER_APPEND, after which retries may write records "
@@ -142,16 +151,9 @@ class NotEnoughReplicas(Rule):
         "Find brokers that are down or behind: kafka-topics --describe --under-min-isr-partitions. Check "
         "that min.insync.replicas is less than the number of replicas."
     )
-    apis = frozenset({"Produce"})
 
-    def feed(self, facts: Facts) -> None:
-        """Count rejected batches."""
-        for each in facts.touched:
-            if each.error and (error := error_name(each.error)) in _TOO_FEW_REPLICAS:
-                self.kept[each.topic, error].refuse(facts, each, error)
-
-    def _message(self, scope: Scope, each: RefusedRecords) -> str:
-        return f"{many(each.count, 'batch', 'batches')} rejected: {', '.join(scope['error'])}"
+    def _covers(self, error: str) -> bool:
+        return error in _TOO_FEW_REPLICAS
 
 
 @summed

@@ -6,8 +6,9 @@ None of these shows itself as an error: clients report timeouts and disconnects,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from operator import or_
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kdissect.anomalies import WARNING
 from kdissect.exchanges.outcomes import AT_ONCE_NS
@@ -150,10 +151,30 @@ class Deaths(Evidence):
         """Whether one opened after the first of them stopped working."""
         return self.count > 0 and self.opened_ns > self.first_ns
 
-    def opens(self, row: ConnectionLogRow, tcp: TcpAnalysis) -> None:
-        """Note when a connection opened."""
-        if tcp.opening == OPENED:
-            self.opened_ns = max(self.opened_ns, row.first_ns or 0)
+
+class DeadConnections(Rule):
+    """A rule about connections that stop working, while new ones between the same ends work."""
+
+    __slots__ = ()
+
+    severity = WARNING
+    of = TCP_ENDS
+    cut = "count"
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it stopped working, and note when it opened."""
+        if row.tcp is not None and is_kafka(row):
+            kept = self.kept[tcp_key(row)]
+            if row.tcp.opening == OPENED:
+                kept.opened_ns = max(kept.opened_ns, row.first_ns or 0)
+            self._judge(row, row.tcp, kept)
+
+    @abstractmethod
+    def _judge(self, row: ConnectionLogRow, tcp: TcpAnalysis, kept: Any) -> None:
+        """Count the connection if it stopped working."""
+
+    def _reports(self, each: Any) -> bool:
+        return bool(each.has_successor)
 
 
 @summed
@@ -169,15 +190,12 @@ class Silences(Deaths):
 
 
 @summed
-class IdleDropped(Rule):
+class IdleDropped(DeadConnections):
     """NAT, firewalls and load balancers forget connections on which nothing is sent for minutes. Neither end
     knows it: the next request gets no answer, or an RST, and the client waits for its timeout.
     """
 
     name = "idle-connection-dropped"
-    severity = WARNING
-    of = TCP_ENDS
-    cut = "count"
     title = "Connections stop working after a time without traffic, and new ones work."
     when = (
         f"Nothing was sent for {_FATAL_NS // SECOND_NS} s or more, and the next segment was retransmitted "
@@ -192,15 +210,9 @@ class IdleDropped(Rule):
     )
     counts = Silences
 
-    def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if nothing came back after a silence; note what it survived."""
-        tcp = row.tcp
-        if tcp is None or not is_kafka(row):
-            return
-        kept = self.kept[tcp_key(row)]
+    def _judge(self, row: ConnectionLogRow, tcp: TcpAnalysis, kept: Silences) -> None:
         kept.keepalives += tcp.keepalives
         kept.survived_ns = max(kept.survived_ns, tcp.survived_ns)
-        kept.opens(row, tcp)
         fatal = tcp.fatal_silence
         if fatal is None or fatal.length_ns < _FATAL_NS or not all(row.seen):
             return
@@ -241,15 +253,12 @@ class Interruptions(Deaths):
 
 
 @summed
-class PathInterrupted(Rule):
+class PathInterrupted(DeadConnections):
     """Neither end knows that its connection is dead: the client waits for its timeout, and what it wrote may
     be lost or, after a retry, stored twice.
     """
 
     name = "path-interrupted"
-    severity = WARNING
-    of = TCP_ENDS
-    cut = "count"
     failed = "requests"
     title = "A broker no longer acknowledges the requests of a connection, and new connections work."
     when = (
@@ -264,22 +273,13 @@ class PathInterrupted(Rule):
     )
     counts = Interruptions
 
-    def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if its requests are not acknowledged, and when it opened."""
-        tcp = row.tcp
-        if tcp is None or not is_kafka(row):
-            return
-        kept = self.kept[tcp_key(row)]
-        kept.opens(row, tcp)
+    def _judge(self, row: ConnectionLogRow, tcp: TcpAnalysis, kept: Interruptions) -> None:
         unread = tcp.unacknowledged(row.client_side)
         is_ended = row.end is not None and row.ended_by != CLIENT
         if unread and tcp.retransmitted(row.client_side) >= _COPIES and not is_ended and all(row.seen):
             kept.note(row, row.last_ns)
             kept.bytes += unread
             kept.requests += row.outstanding
-
-    def _reports(self, each: Interruptions) -> bool:
-        return each.has_successor
 
     def _message(self, _: Scope, each: Interruptions) -> str:
         return (

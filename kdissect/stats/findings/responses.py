@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 _OVERDUE_S = 5
 
 
+def _counted(counts: Counter[str]) -> str:
+    """``3 Fetch, 1 Produce``: the most frequent first."""
+    return ", ".join(f"{count:,} {name}" for name, count in ranked(counts).items())
+
+
 @summed
 class LongWaits(Evidence):
     """Requests of one client to one broker: by API, and how long the oldest was outstanding.
@@ -113,9 +118,8 @@ class RequestTimeouts(Rule):
             yield self.part(key, each)
 
     def _message(self, _: Scope, each: LongWaits) -> str:
-        apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
         waited = f"outstanding for up to {duration(each.oldest_ns)}"
-        return f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
+        return f"{many(each.count, 'unanswered request')} ({_counted(each.apis)}), {waited}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -178,13 +182,12 @@ class IncompleteMessages(Rule):
             kept.exceeded.update(name for name, _ in exceeded)
 
     def _message(self, _: Scope, each: CutMessages) -> str:
-        what = ", ".join(f"{count:,} {message}" for message, count in ranked(each.messages).items())
         announced, came, came_ns = each.largest
         size = f"of {announced:,} bytes announced {came:,} came"
         size += " of the largest" if each.count > 1 else ""
         size += f", in {duration(came_ns)}" if came_ns >= SECOND_NS else ""
         limits = f"; larger than {' and '.join(sorted(each.exceeded))} by default" if each.exceeded else ""
-        return f"{many(each.count, 'incomplete message')} ({what}): {size}{limits}"
+        return f"{many(each.count, 'incomplete message')} ({_counted(each.messages)}): {size}{limits}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -227,8 +230,8 @@ class ResponsesOutOfOrder(Rule):
             kept.apis[facts.api] += 1
 
     def _message(self, _: Scope, each: OutOfOrder) -> str:
-        apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
-        return f"{many(each.count, 'request')} ({apis}) answered after a later one of the same connection"
+        requests = f"{many(each.count, 'request')} ({_counted(each.apis)})"
+        return f"{requests} answered after a later one of the same connection"
 
 
 @summed
