@@ -19,6 +19,10 @@ Counted = tuple[int, int, "list[tuple[int, int]]"]
 """Number of samples, bits of a slot, and the samples kept: times and values; see ``lag.Samples``."""
 
 
+QUEUED_US = 1_000_000
+"""Requests that wait so long for the responses to earlier ones are noted. The core has it, too."""
+
+
 class Noted(NamedTuple):
     """Occurrences.
 

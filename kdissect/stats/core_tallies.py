@@ -79,7 +79,7 @@ def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
     (connection, api_key, api_version, client_id, identity, is_measured, apart), totals, latencies = counted
     group, partitions = apart
     exchanges, sizes, noted = totals
-    service_us, wait_us, undetermined, queued_us, total_us, transfer_us = latencies
+    service_us, wait_us, undetermined, queued_us, queued, total_us, transfer_us = latencies
     software, software_version, principal, _ = identity
     api = apis.by_key(api_key)
     assert api is not None
@@ -105,7 +105,7 @@ def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
     one.service_us, one.wait_us = Quantiles.of(*service_us), Quantiles.of(*wait_us)
     one.undetermined = undetermined
     one.total_us, one.transfer_us = Quantiles.of(*total_us), transfer_us
-    one.queued_us = Quantiles.of(*queued_us)
+    one.queued_us, one.queued = Quantiles.of(*queued_us), Noted(*queued)
     one.first_ns, one.last_ns = one.noted.first_ns, one.noted.last_ns
     one.first = one.first_of(one.noted)
     one.partitions = partitions

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+SLOW_US = 2_000_000
+"""A longer service time is a flaw: rules need to know when it was. The core has it, too."""
+
 _MAX_CACHED = 4096  # endpoints whose text is cached
 
 
@@ -58,7 +61,7 @@ class Facts:
         positions: after a Fetch, in all partitions of its session.
         inflation: the limit on the records of its request that are decompressed.
         has_flaw: whether there is more to it than that the broker answered, without an error, an anomaly, a
-            throttle time or a retransmission.
+            throttle time or a retransmission, within seconds.
     """
 
     form = ONE
@@ -112,7 +115,7 @@ class Facts:
             or exchange.anomalies
             or exchange.response is None
             or self.throttle_ms
-            or (parts is not None and parts.network_us)
+            or (parts is not None and (parts.network_us or (parts.service_us or 0) >= SLOW_US))
         )
         self._id: str | None = None
         self._messages: dict[str, str] | None = None

@@ -186,7 +186,7 @@ class Alike(Load):
         form: how it was made; of a sum, nothing of what follows is known.
         noted: of all of them.
         partitions: topics and partitions in each exchange, in wire order, if they are kept apart by them.
-        queued_us: those that are not 0.
+        queued_us: those that are not 0; ``queued``: requests that waited so for ``QUEUED_US`` or more.
         transfer_us: sum of what is not part of latencies, of those with a known ``total_us``.
         writes, reads, beats: those of their API.
         versions: of ApiVersions.
@@ -204,6 +204,7 @@ class Alike(Load):
     noted: Noted = own(type(None))
     partitions: Sequence[tuple[str, int]] = own(tuple)
     queued_us: Quantiles = own(type(None))
+    queued: Noted = own(type(None))
     transfer_us: int = own(int)
     writes: CountedWrites | None = own(type(None))
     reads: CountedReads | None = own(type(None))

@@ -74,6 +74,7 @@ pub struct Tally {
         quantiles::Distribution,
         u64,
         quantiles::Distribution,
+        PythonNoted,
         quantiles::Distribution,
         i64,
     ),

@@ -40,6 +40,10 @@ const HEARTBEAT: i16 = 12;
 /// The timestamp with which ListOffsets asks for the end of a partition.
 const LATEST: i64 = -1;
 
+/// `SLOW_US` of kdissect/stats/facts.py, and `QUEUED_US` of kdissect/stats/contents.py.
+const SLOW_US: i64 = 2_000_000;
+const QUEUED_US: i64 = 1_000_000;
+
 const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MAX_EXCHANGES: u64 = 1 << 16;
@@ -114,6 +118,8 @@ struct Group {
     wait_us: Quantiles,
     unknown: u64,
     queued_us: Quantiles,
+    /// Those that waited long for earlier ones.
+    queued: Noted,
     total_us: Quantiles,
     /// What is not part of latencies.
     transfer_us: i64,
@@ -403,6 +409,9 @@ impl Sink for Tallies {
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         let mut group = None;
         if exchange.is_selected {
+            if matches!(parts.rest, Rest::Service(SLOW_US..)) {
+                return Err(Why::Late.odd());
+            }
             let member = member(&found, &decoded, &row.counted)?;
             let apart = Apart {
                 start_ns,
@@ -702,6 +711,7 @@ impl Group {
             wait_us: Quantiles::default(),
             unknown: 0,
             queued_us: Quantiles::default(),
+            queued: Noted::default(),
             total_us: Quantiles::default(),
             transfer_us: 0,
             detail: match found {
@@ -764,6 +774,9 @@ impl Group {
         }
         if parts.queued_us != 0 {
             self.queued_us.add(parts.queued_us);
+            if parts.queued_us >= QUEUED_US {
+                self.queued.add(stamp);
+            }
         }
         let latency_us = exchange.latency_ns().map_or(0, |ns| ns.div_euclid(1000));
         let total_us = exchange.total_us();
@@ -936,6 +949,7 @@ impl Group {
                 self.wait_us.counted(),
                 self.unknown,
                 self.queued_us.counted(),
+                python_noted(self.queued),
                 self.total_us.counted(),
                 self.transfer_us,
             ),

@@ -4,7 +4,6 @@ take long or wait for earlier ones.
 
 from __future__ import annotations
 
-from operator import or_
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import WARNING
@@ -12,13 +11,14 @@ from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many
-from kdissect.stats.contents import EACH, SUM_OF_CONNECTION, SUMS
+from kdissect.stats.contents import EACH, ONE, QUEUED_US, SUM_OF_CONNECTION, SUMS
+from kdissect.stats.facts import SLOW_US
 from kdissect.stats.findings.rule import Evidence, Rule, combined
-from kdissect.stats.quantiles import Bounded, Quantiles, bucket_of
-from kdissect.stats.sums import Summed, earliest, joined, largest, latest, merged, summed, total
+from kdissect.stats.quantiles import Bounded, Quantiles
+from kdissect.stats.sums import earliest, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
@@ -194,7 +194,12 @@ class SlowBroker(Rule):
         return self.round_trips.get(broker, Quantiles())
 
 
-_SLOW_US = 2_000_000  # more than usual
+@summed
+class ConnectionSpeed(Speed):
+    """Exchanges of a connection; when the first slow one was requested, and the last one answered."""
+
+    slow_from_ns: int = earliest(NEVER_NS)
+    slow_until_ns: int = latest(0)
 
 
 @summed
@@ -221,7 +226,7 @@ class SlowRequests(Rule):
     lost = "lost_us"
     title = "Some requests take seconds longer than is usual on their connection."
     when = (
-        f"A service time {_SLOW_US // 1_000_000} s above the median of the same API on the same connection, "
+        f"A service time {SLOW_US // 1_000_000} s above the median of the same API on the same connection, "
         f"with {_MEASURED} requests or more. Times that brokers wait on purpose, throttle times, "
         "retransmissions and the wait for earlier responses are not service time."
     )
@@ -229,15 +234,20 @@ class SlowRequests(Rule):
         "Look at the broker's log at that time: disk stalls, garbage collection, replicas that left the ISR "
         "(replica.lag.time.max.ms bounds how long acks=all waits for one), leaders that moved."
     )
-    takes = frozenset({SUM_OF_CONNECTION})
-    counts = Speed
+    takes = frozenset({ONE, SUM_OF_CONNECTION})
+    needs_flaws = True
+    counts = ConnectionSpeed
 
-    def feed(self, tally: Alike) -> None:
-        """Note how long a broker took."""
-        keys = tally.keys
-        if keys.is_measured and keys.api_key is not None:
-            key = tally.client, tally.broker, keys.api, tally.connection.key
-            self.kept[key].add_times(tally)
+    def feed(self, tally: Tally) -> None:
+        """Note how long a broker took; of one exchange, when, if it took long."""
+        key = tally.client, tally.broker, tally.api, tally.connection.key
+        if tally.exchange is None:
+            if tally.keys.is_measured and tally.keys.api_key is not None:
+                self.kept[key].add_times(tally)
+        elif (tally.service_us or 0) >= SLOW_US and tally.exchange.api_key is not None:
+            kept = self.kept[key]
+            kept.slow_from_ns = min(kept.slow_from_ns, tally.time_ns)
+            kept.slow_until_ns = max(kept.slow_until_ns, tally.time_ns + 1000 * (tally.latency_us or 0))
 
     def findings(self) -> Iterator[RulePart]:
         """Clients with such requests, by broker and API."""
@@ -247,10 +257,10 @@ class SlowRequests(Rule):
             longest_us = each.service_us.max
             if median_us is None or longest_us is None or each.count < _MEASURED:
                 continue
-            if longest_us - median_us >= _SLOW_US:
+            if longest_us - median_us >= SLOW_US:
                 evidence = slow.setdefault((client, broker, api), SlowConnections())
-                evidence.take(each.first_ns, connection[0])
-                evidence.last_ns = max(evidence.last_ns, each.last_ns)
+                evidence.take(each.slow_from_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.slow_until_ns)
                 evidence.ends |= each.ends
                 total_us = -1 if each.total_us.max is None else each.total_us.max
                 evidence.longest = max(evidence.longest, (longest_us, median_us, total_us))
@@ -270,41 +280,26 @@ class SlowRequests(Rule):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_QUEUED_US = 1_000_000
-_QUEUED = bucket_of(_QUEUED_US)  # the core counts waits by bucket
 _MIN_QUEUED = 10
 
 
 @summed
-class Queued(Summed):
-    """Produce requests of a connection: their number, those that waited long, the longest wait, how long they
-    took in all, and the broker for them, and when the first and the last was sent.
+class Queued(Evidence):
+    """Produce requests of a connection that waited long; the number of all, their longest wait, how long they
+    took in all, and the broker for them.
     """
 
-    count: int = total()
-    waited: int = total()
+    requests: int = total()
     longest_us: int = largest()
     total_us: Quantiles = merged(Quantiles)
     service_us: Quantiles = merged(Quantiles)
-    first_ns: int = earliest(NEVER_NS)
-    last_ns: int = latest(0)
-    ends: set[tuple[str, str]] = joined(or_, set)
-
-    def add(self, waits: Mapping[int, int], longest_us: int, count: int, times: tuple[int, int]) -> None:
-        """Add requests: the number of waits by bucket, the longest wait, and when the first and the last was
-        sent.
-        """
-        self.count += count
-        self.waited += sum(number for bucket, number in waits.items() if bucket >= _QUEUED)
-        self.longest_us = max(self.longest_us, longest_us)
-        self.first_ns, self.last_ns = min(self.first_ns, times[0]), max(self.last_ns, times[1])
 
 
 @summed
 class QueuedConnections(Evidence):
     """Connections on which requests wait, and these requests."""
 
-    requests: Queued = merged(Queued)
+    queued: Queued = merged(Queued)
 
 
 @summed
@@ -316,10 +311,10 @@ class Queueing(Rule):
     name = "queueing"
     severity = WARNING
     of = ("client",)
-    lost = "requests.longest_us"
+    lost = "queued.longest_us"
     title = "A producer sends faster than its connection is served: requests wait for earlier ones."
     when = (
-        f"{_MIN_QUEUED} Produce requests of a connection that waited {_QUEUED_US // 1_000_000} s or more for "
+        f"{_MIN_QUEUED} Produce requests of a connection that waited {QUEUED_US // 1_000_000} s or more for "
         "the responses to earlier requests. The broker is not silent: it responds in order, all the time."
     )
     advice = (
@@ -334,16 +329,18 @@ class Queueing(Rule):
     def feed(self, tally: Tally) -> None:
         """Add how long requests waited for the responses to earlier ones."""
         kept = self.kept[tally.client, tally.connection.key]
-        kept.ends.add((tally.connection.client.ip, tally.broker))
+        kept.requests += tally.exchanges
         if tally.exchange is None:
-            queued, noted = tally.queued_us, tally.noted
-            kept.add(queued.buckets(), queued.max or 0, tally.exchanges, (noted.first_ns, noted.last_ns))
+            kept.add_noted(tally, tally.queued)
+            kept.longest_us = max(kept.longest_us, tally.queued_us.max or 0)
             kept.total_us.merge(tally.total_us)
             kept.service_us.merge(tally.service_us)
             return
         parts = tally.parts
         queued_us = (parts.queued_us or 0) if parts is not None else 0
-        kept.add({bucket_of(queued_us): 1}, queued_us, 1, (tally.time_ns, tally.time_ns))
+        kept.longest_us = max(kept.longest_us, queued_us)
+        if queued_us >= QUEUED_US:
+            kept.add(tally)
         if (total_us := tally.total_us) is not None and tally.service_us is not None:
             kept.total_us.add(total_us)
             kept.service_us.add(tally.service_us)
@@ -352,21 +349,21 @@ class Queueing(Rule):
         """Producers with such connections."""
         clients: dict[str, QueuedConnections] = {}
         for (client, connection), each in self.kept.items():
-            if each.waited >= _MIN_QUEUED:
-                queued = clients.setdefault(client, QueuedConnections())
-                queued.requests.merge(each)
-                queued.take(each.first_ns, connection[0])
-                queued.last_ns = max(queued.last_ns, each.last_ns)
-                queued.ends |= each.ends
-        for client, queued in clients.items():
-            yield self.part(client, queued)
+            if each.count >= _MIN_QUEUED:
+                evidence = clients.setdefault(client, QueuedConnections())
+                evidence.queued.merge(each)
+                evidence.take(each.first_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.last_ns)
+                evidence.ends |= each.ends
+        for client, evidence in clients.items():
+            yield self.part(client, evidence)
 
     def _message(self, _: Scope, each: QueuedConnections) -> str:
-        queued = each.requests
+        queued = each.queued
         (total_us,), (service_us,) = queued.total_us.at((0.5,)), queued.service_us.at((0.5,))
         times = "" if service_us is None else f"; median of all {_both_times(total_us, service_us)}"
         return (
-            f"{queued.waited:,} of {many(queued.count, 'Produce request')} on "
-            f"{many(each.count, 'connection')} waited {_QUEUED_US // 1_000_000} s or more for the "
+            f"{queued.count:,} of {many(queued.requests, 'Produce request')} on "
+            f"{many(each.count, 'connection')} waited {QUEUED_US // 1_000_000} s or more for the "
             f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}{times}"
         )

@@ -8,12 +8,14 @@ import pytest
 
 from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
+from kdissect.stats.facts import SLOW_US
 from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.clients import ClientUnserved
 from kdissect.stats.findings.consumers import BlockedReaders
 from kdissect.stats.findings.latencies import Queueing, SlowRequests
 from kdissect.stats.findings.producers import FencedProducers, TransactionFailed
 from kdissect.stats.findings.rules import Findings
+from kdissect.stats.rows import moment
 from kdissect.stats.tallies import Summing
 from tests import producers as p
 from tests.exchange_factory import connection
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 def measured(facts: Facts, *, queued_us: int = 0, service_us: int = 1000) -> Facts:
     facts.parts = LatencyParts(queued_us, 0, 0, 0, service_us)
     facts.service_us = service_us
+    facts.has_flaw = service_us >= SLOW_US
     return facts
 
 
@@ -35,8 +38,10 @@ def measured(facts: Facts, *, queued_us: int = 0, service_us: int = 1000) -> Fac
 )
 def test_a_request_that_takes_seconds_longer_than_usual(longest_us: int, expected: list[str]) -> None:
     usual = [measured(metadata(number)) for number in range(30)]
-    rows = findings_of(SlowRequests, [*usual, measured(metadata(40), service_us=longest_us)])
+    long = measured(metadata(40), service_us=longest_us)
+    rows = findings_of(SlowRequests, [*usual, long])
     assert [row.message.rpartition(", on")[0] for row in rows] == expected
+    assert [row.first for row in rows] == [moment(long.time_ns)] * len(expected), "not before"
 
 
 def test_a_usual_time_is_not_slow() -> None:
@@ -54,6 +59,7 @@ def test_a_producer_that_outruns_its_connection(waiting: int, count: int) -> Non
             "10 of 100 Produce requests on 1 connection waited 1 s or more for the responses to earlier "
             "ones, up to 1.50s"
         )
+        assert row.last == moment(sent[waiting - 1].time_ns), "not after"
 
 
 def test_a_client_none_of_whose_requests_succeeds() -> None:
