@@ -290,6 +290,8 @@ class HeartbeatLog(Summed):
         kept.touch(host, facts.broker)
         log = RequestLog(sent=(SentRequests(facts.time_ns, facts.time_ns, facts.id, 1),))
         self.latest_ns = max(self.latest_ns, facts.time_ns)
+        if facts.outcome is None:  # the response may not have been captured
+            return
         if facts.latency_us is None or "NOT_CONTROLLER" in facts.errors:
             kept.failed = _logged(kept.failed, log)
         elif facts.api != "BrokerHeartbeat" or request.get("want_shut_down"):
@@ -339,7 +341,8 @@ class QuorumUnreachable(Unheard):
     when = (
         f"Heartbeats of a broker, or its registration, fail for {_SESSION_NS // SECOND_NS} s or more without "
         "one that is answered: they get no response, or NOT_CONTROLLER. Registrations and shutdowns in "
-        "between are restarts and do not count; other errors are broker-rejected."
+        "between are restarts and do not count, nor does a response that may not have been captured; other "
+        "errors are broker-rejected."
     )
     advice = (
         "Look at the network between this broker and the controllers (summary --connections), at the "

@@ -170,6 +170,15 @@ def test_a_pause_of_a_recording_fences_nobody(name: str) -> None:
     assert not {"broker-fenced", "quorum-unreachable"} & {row.rule for row in findings}
 
 
+def test_an_answer_that_was_not_captured_may_have_come() -> None:
+    """As at a hole of the capture, which has the response to the last heartbeat before it."""
+    asked = heartbeat(10, error=None)
+    silent = [*beats(*STOPPED[:5]), asked, *beats(*STOPPED[5:])]
+    assert [row.rule for row in findings_of(QuorumUnreachable, silent)] == ["quorum-unreachable"]
+    asked.outcome = None
+    assert findings_of(QuorumUnreachable, silent) == []
+
+
 @pytest.mark.parametrize("error", [INVALID_REQUEST, NOT_AUTHORIZED])
 def test_a_broker_whose_heartbeats_are_refused_sends_them(error: int) -> None:
     refused = [heartbeat(after_s, error=error) for after_s in EVERY_2_S[5:12]]
