@@ -305,8 +305,8 @@ TALLIES_FOLLOWED = """\
 
 Some rules need to know what no exchange says alone. It is followed once for all of them.
 
-| followed | takes | of APIs | by | to |
-|---|---|---|---|---|
+| followed | takes | of APIs | only with a flaw | by | to |
+|---|---|---|---|---|---|
 """
 
 TAKEN = {
@@ -404,18 +404,14 @@ def tallies_page() -> str:
     """A line for each part of a summary and each rule."""
     parts = [f"| `{each.__name__}` | {_taken(each)} | {_does(each)} |" for each in COUNTERS]
     rules = [
-        f"| `{rule.name}` | {_taken(rule)} | {', '.join(sorted(rule.apis)) or 'all'} "
-        f"| {'yes' if rule.needs_flaws else 'no'} | {_does(rule)} |"
-        for rule in RULES
-        if rule.feed is not Rule.feed
+        f"| `{rule.name}` | {_seen(rule)} | {_does(rule)} |" for rule in RULES if rule.feed is not Rule.feed
     ]
     followers: dict[type[Any], list[str]] = {}
     for rule in RULES:
         if rule.follows is not None:
             followers.setdefault(rule.follows, []).append(rule.name)
     followed = [
-        f"| `{each.__name__}` | {_taken(each)} | {', '.join(sorted(each.apis))} "
-        f"| {code(names)} | {_does(each)} |"
+        f"| `{each.__name__}` | {_seen(each)} | {code(names)} | {_does(each)} |"
         for each, names in followers.items()
     ]
     return "\n".join(
@@ -428,6 +424,11 @@ def tallies_page() -> str:
 
 def _taken(counter: Any) -> str:
     return ", ".join(name for form, name in TAKEN.items() if form in counter.takes)
+
+
+def _seen(counter: Any) -> str:
+    apis = ", ".join(sorted(counter.apis)) or "all"
+    return f"{_taken(counter)} | {apis} | {'yes' if counter.needs_flaws else 'no'}"
 
 
 def _does(counter: Any) -> str:

@@ -182,12 +182,17 @@ class RequestLog(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A time in which a broker got no answer: what it tried, and the heartbeat that ended it, if one did."""
+    """A time in which a broker got no answer: what it tried, and the heartbeat that ended it, if one did.
+
+    Attributes:
+        is_certain: whether no answer can have come that was not captured.
+    """
 
     begin_ns: int
     end_ns: int
     tries: list[SentRequests]
     ended: list[SentRequests]
+    is_certain: bool
 
 
 def _spans(one: list[Answered], other: list[Answered]) -> list[Answered]:
@@ -221,19 +226,21 @@ class Heartbeats(Evidence):
     Attributes:
         answered: when they were answered by the active controller, also with an error.
         failed: those that were not, or too late.
+        unclear: those whose response may not have been captured.
         restarts: when the broker said that it stops, or registered.
         unheard_ns: how long it was not answered; ``longest_ns``: at a time.
     """
 
     answered: list[Answered] = joined(_spans, list)
     failed: RequestLog = joined(_logged, RequestLog)
+    unclear: RequestLog = joined(_logged, RequestLog)
     restarts: RequestLog = joined(_logged, RequestLog)
     unheard_ns: int = total()
     longest_ns: int = largest()
 
     def gaps(self, now_ns: int) -> Iterator[Missed]:
         """When it was not answered for a session, although it did not restart."""
-        answered, failed = self.answered, self.failed.sent
+        answered, failed = self.answered, sorted((*self.failed.sent, *self.unclear.sent))
         if failed and not (answered and answered[0].first_ns <= failed[0].first_ns):  # from the start
             answered = [Answered(failed[0].first_ns, failed[0].first_ns, failed[0].exchange), *answered]
         begins = [each.last_ns for each in answered]
@@ -247,7 +254,7 @@ class Heartbeats(Evidence):
                 each.is_in(begin_ns - _SESSION_NS, end_ns) for each in self.restarts.sent
             ):
                 tries = [each for each in failed if each.is_in(begin_ns, end_ns)]
-                yield Missed(begin_ns, end_ns, tries, ended)
+                yield Missed(begin_ns, end_ns, tries, ended, is_certain=not {*tries} <= {*self.unclear.sent})
 
     def covers(self, gap: Missed) -> bool:
         """Whether it was answered again and again in the middle of such a time of another broker: if all are
@@ -277,6 +284,7 @@ class HeartbeatLog(Summed):
     latest_ns: int = latest(0)
 
     takes = frozenset({ONE})
+    needs_flaws = False
     apis = _LIFE
 
     def __init__(self, limits: Limits) -> None:
@@ -290,9 +298,9 @@ class HeartbeatLog(Summed):
         kept.touch(host, facts.broker)
         log = RequestLog(sent=(SentRequests(facts.time_ns, facts.time_ns, facts.id, 1),))
         self.latest_ns = max(self.latest_ns, facts.time_ns)
-        if facts.outcome is None:  # the response may not have been captured
-            return
-        if facts.latency_us is None or "NOT_CONTROLLER" in facts.errors:
+        if facts.outcome is None:
+            kept.unclear = _logged(kept.unclear, log)
+        elif facts.latency_us is None or "NOT_CONTROLLER" in facts.errors:
             kept.failed = _logged(kept.failed, log)
         elif facts.api != "BrokerHeartbeat" or request.get("want_shut_down"):
             kept.restarts = _logged(kept.restarts, log)
@@ -322,7 +330,7 @@ class Unheard(Rule):
             for gap in each.gaps(self.followed.latest_ns):
                 shown = gap.tries if self.is_tried else [] if gap.tries else gap.ended
                 others = (other for other in brokers.values() if other is not each)
-                if shown and (self.is_tried or any(other.covers(gap) for other in others)):
+                if shown and (gap.is_certain or any(other.covers(gap) for other in others)):
                     missing.miss(gap, shown)
             if missing.count:
                 yield self.part(key, missing)
@@ -341,8 +349,8 @@ class QuorumUnreachable(Unheard):
     when = (
         f"Heartbeats of a broker, or its registration, fail for {_SESSION_NS // SECOND_NS} s or more without "
         "one that is answered: they get no response, or NOT_CONTROLLER. Registrations and shutdowns in "
-        "between are restarts and do not count, nor does a response that may not have been captured; other "
-        "errors are broker-rejected."
+        "between are restarts and do not count; other errors are broker-rejected. If responses may be "
+        "missing from the capture, another broker must be answered in the middle of that time."
     )
     advice = (
         "Look at the network between this broker and the controllers (summary --connections), at the "
@@ -454,6 +462,7 @@ class SessionLog(Summed):
     clients: Bounded[tuple[str, str, str], Sessions] = merged()
 
     takes = EACH
+    needs_flaws = False
     apis = frozenset({"Fetch"})
 
     def __init__(self, limits: Limits) -> None:

@@ -173,6 +173,7 @@ class ReadingLog(Summed):
     partitions: Bounded[tuple[str, str, str, int], Reading] = merged()
 
     takes = EACH
+    needs_flaws = False
     apis = frozenset({"Fetch"})
 
     def __init__(self, limits: Limits) -> None:

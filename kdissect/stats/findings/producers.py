@@ -256,6 +256,7 @@ class NamedTransactions(Transactions):
     """The same of producers with a transactional ID."""
 
     takes = frozenset({ONE})
+    needs_flaws = False
 
     def feed(self, tally: Tally) -> None:
         """Add what transactions consist of."""

@@ -1,4 +1,7 @@
-"""AlterPartition and Metadata exchanges -> followers that leaders remove from the in-sync replicas."""
+"""AlterPartition and Metadata exchanges -> followers that leaders remove from the in-sync replicas.
+
+Produce requests with acks=all wait for such a follower: how long, those say that took seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kdissect.anomalies import WARNING
 from kdissect.phrases import duration, times
+from kdissect.stats.contents import ONE
+from kdissect.stats.facts import SLOW_US
 from kdissect.stats.findings.rule import Evidence, Rule, partitions_in
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, joined, largest, merged, summed, total
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 Replicas: TypeAlias = tuple[int, ...]
 Span: TypeAlias = tuple[int, int]
 
-_CHANGES = 64  # kept per partition: the first
+_CHANGES, _WAITS = 64, 64  # kept per partition: the first
 _SETS = 8  # that Metadata reports, kept per partition
 _REPLICAS = 32  # replicas of a partition; those of more are not followed
 _UNKNOWN = -1
@@ -83,16 +88,55 @@ class ReportedSets(Summed):
         return max(times, default=(0, ()))
 
 
+def _earliest(one: list[Span], other: list[Span]) -> list[Span]:
+    return sorted({*one, *other})[:_WAITS]
+
+
+@summed
+class Waits(Summed):
+    """When requests to a partition were sent, and answered."""
+
+    first: list[Span] = joined(_earliest, list)
+
+    def longest_us(self, time_ns: int) -> int:
+        """Of those that waited at a time; 0: none did."""
+        return max((end - begin for begin, end in self.first if begin <= time_ns <= end), default=0) // 1000
+
+
+@summed
+class SlowWrites(Summed):
+    """Produce requests with acks=all that took long, by topic and partition."""
+
+    partitions: Bounded[tuple[str, int], Waits] = merged()
+
+    takes = frozenset({ONE})
+    apis = frozenset({"Produce"})
+    needs_flaws = True
+
+    def __init__(self, limits: Limits) -> None:
+        self.partitions = Bounded(limits.summary_rows, Waits)
+
+    def feed(self, facts: Facts) -> None:
+        """Note when those that took long with acks=all were sent, and answered."""
+        if (facts.service_us or 0) >= SLOW_US and (facts.exchange.request or {}).get("acks") == -1:
+            span = facts.time_ns, facts.time_ns + 1000 * (facts.latency_us or 0)
+            for each in facts.touched:
+                kept = self.partitions[each.topic, each.partition]
+                kept.first = _earliest(kept.first, [span])
+
+
 @summed
 class Removals(Evidence):
     """Changes after which a replica was not in sync.
 
     Attributes:
         leader: that removed it.
+        waited_us: the longest that a request waited until then.
         longest_ns: until it was back; ``missing``: how often it was not, in the capture.
     """
 
     leader: int = largest(-1)
+    waited_us: int = largest()
     longest_ns: int = largest(0)
     missing: int = total()
 
@@ -116,9 +160,10 @@ class ReplicaOutOfSync(Rule):
     )
     advice = (
         "See what stops the follower: its log at that time, garbage collection, its disk, and the path to "
-        "the leader (--connections). acks=all waits for it."
+        "the leader (--connections)."
     )
     apis = frozenset({"AlterPartition", "Metadata"})
+    follows = SlowWrites
 
     changes: Bounded[tuple[str, int], Changes] = merged()
     reported: Bounded[tuple[str, int], ReportedSets] = merged()
@@ -174,21 +219,21 @@ class ReplicaOutOfSync(Rule):
     def findings(self) -> Iterator[RulePart]:
         """Replicas that were removed."""
         for of, changes in self.changes.items():
-            for replica, removals in _removals(
-                changes.first, self.reported.get(of) or ReportedSets()
-            ).items():
-                yield self.part((str(replica), *of), removals)
+            reported, waits = self.reported.get(of), self.followed.partitions.get(of)
+            removals = _removals(changes.first, reported or ReportedSets(), waits or Waits())
+            for replica, each in removals.items():
+                yield self.part((str(replica), *of), each)
 
     def _message(self, _: Scope, each: Removals) -> str:
         back = f"back after {duration(each.longest_ns)}" if each.longest_ns else ""
         if each.missing:
             back = "not back in the capture"
-        return (
-            f"removed from the in-sync replicas {times(each.count)} by its leader, node {each.leader}; {back}"
-        )
+        waited = f"; acks=all waited for it up to {duration(each.waited_us * 1000)}" if each.waited_us else ""
+        removed = f"removed from the in-sync replicas {times(each.count)} by its leader, node {each.leader}"
+        return f"{removed}; {back}{waited}"
 
 
-def _removals(changes: list[Change], reported: ReportedSets) -> dict[int, Removals]:
+def _removals(changes: list[Change], reported: ReportedSets, waits: Waits) -> dict[int, Removals]:
     """By replica. The controller removes replicas too, without a change: those are not the leader's."""
     removals: dict[int, Removals] = {}
     gone: dict[int, int] = {}  # since when
@@ -206,6 +251,7 @@ def _removals(changes: list[Change], reported: ReportedSets) -> dict[int, Remova
             kept = removals.setdefault(replica, Removals())
             kept.take(change.time_ns, change.exchange)
             kept.leader = change.leader
+            kept.waited_us = max(kept.waited_us, waits.longest_us(change.time_ns))
             kept.missing += 1
             gone[replica] = change.time_ns
         for replica in gone.keys() & now:

@@ -324,7 +324,7 @@ class Rule(Summed, Declared):
         takes: forms of tallies that it needs, see ``Tally``.
         apis: APIs of those that are no sums; empty: all.
         needs_flaws: whether it needs of those only exchanges with a flaw, see ``Facts``.
-        follows: what else it needs to know: a class with ``takes``, ``apis`` and ``feed``.
+        follows: what else it needs to know: a class with ``takes``, ``apis``, ``needs_flaws`` and ``feed``.
         counts: type of the counts of a key.
         kept: key -> counts.
         followed: an instance of ``follows``, one for all rules of a set.

@@ -153,7 +153,8 @@ class RuleSet(Summed):
         self.followed = {}
         for rule in self.rules.values():
             if (follows := rule.follows) is not None:
-                rule.followed = self.followed.setdefault(follows.__name__, follows(limits))
+                name = follows.__name__
+                rule.followed = self.followed[name] = self.followed.get(name) or follows(limits)
         self._feeds = {}
 
     def feed(self, tally: Tally) -> None:
@@ -161,8 +162,10 @@ class RuleSet(Summed):
         key = tally.form, tally.api, tally.has_flaw
         feeds = self._feeds.get(key)
         if feeds is None:
-            feeds = [each.feed for each in self.followed.values() if _sees(each, tally.form, tally.api)]
-            feeds += [rule.feed for rule in self.rules_for(tally.form, tally.api, has_flaw=tally.has_flaw)]
+            form, api, has_flaw = key
+            followed = self.followed.values()
+            feeds = [each.feed for each in followed if _sees(each, form, api, has_flaw=has_flaw)]
+            feeds += [rule.feed for rule in self.rules_for(form, api, has_flaw=has_flaw)]
             if len(self._feeds) < _MAX_CACHED:
                 self._feeds[key] = feeds
         for feed in feeds:
@@ -173,9 +176,7 @@ class RuleSet(Summed):
         return [
             rule
             for rule in self.rules.values()
-            if type(rule).feed is not Rule.feed
-            and _sees(rule, form, api)
-            and (form not in EACH or has_flaw or not rule.needs_flaws)
+            if type(rule).feed is not Rule.feed and _sees(rule, form, api, has_flaw=has_flaw)
         ]
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -197,9 +198,12 @@ class RuleSet(Summed):
         return {}
 
 
-def _sees(counter: Any, form: str, api: str) -> bool:
-    """Whether a rule, or what rules follow, takes tallies of a form, of an API."""
-    return form in counter.takes and (form not in EACH or not counter.apis or api in counter.apis)
+def _sees(counter: Any, form: str, api: str, *, has_flaw: bool) -> bool:
+    """Whether a rule, or what rules follow, takes tallies of a form, of an API, with a flaw or without."""
+    if form not in EACH:
+        return form in counter.takes
+    is_covered = not counter.apis or api in counter.apis
+    return form in counter.takes and is_covered and (has_flaw or not counter.needs_flaws)
 
 
 _OF_CONNECTIONS = tuple(

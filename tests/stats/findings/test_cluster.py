@@ -177,6 +177,9 @@ def test_an_answer_that_was_not_captured_may_have_come() -> None:
     assert [row.rule for row in findings_of(QuorumUnreachable, silent)] == ["quorum-unreachable"]
     asked.outcome = None
     assert findings_of(QuorumUnreachable, silent) == []
+    assert findings_of(QuorumUnreachable, [*silent, *beats(*STOPPED, broker=10)]) == []
+    others = beats(*EVERY_2_S, broker=10)
+    assert len(findings_of(QuorumUnreachable, [*silent, *others])) == 1, "then there is no hole"
 
 
 @pytest.mark.parametrize("error", [INVALID_REQUEST, NOT_AUTHORIZED])

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect import dissect, open_capture, summarize
-from kdissect.limits import DEFAULT
-from kdissect.model import Anomaly
+from kdissect.limits import DEFAULT, SECOND_NS
+from kdissect.model import Anomaly, LatencyParts
 from kdissect.stats.findings.replicas import ReplicaOutOfSync
 from tests.findings import findings_of
 from tests.producers import facts_of
@@ -50,7 +50,10 @@ def test_a_recording() -> None:
         rows = summarize(dissect(packets), parts=["findings"]).findings or ()
     (row,) = (row for row in rows if row.rule == "replica-out-of-sync")
     assert (row.subject, row.impact.lost_us) == ("replica 1, partition safe-0", 2_089_205)
-    assert row.message == ("removed from the in-sync replicas once by its leader, node 3; back after 2.09s")
+    assert row.message == (
+        "removed from the in-sync replicas once by its leader, node 3; back after 2.09s; acks=all waited for "
+        "it up to 6.38s"
+    )
 
 
 def test_replicas_that_leave_and_return() -> None:
@@ -63,6 +66,25 @@ def test_replicas_that_leave_and_return() -> None:
     assert messages(*facts[:3]) == [
         f"replica 1, partition safe-0: {start} once by its leader, node 3; back after 10.00s"
     ]
+
+
+def written(after_s: float, waited_s: float, *, acks: int = -1, topic: str = "safe") -> Facts:
+    """A request that waits so long."""
+    request = {"acks": acks, "topic_data": [{"name": topic, "partition_data": [{"index": 0}]}]}
+    partitions = [{"index": 0, "error_code": 0, "base_offset": 1}]
+    response = {"responses": [{"name": topic, "partition_responses": partitions}]}
+    parts = LatencyParts(0, 0, 0, 0, round(1e6 * waited_s))
+    latency_ns = round(waited_s * SECOND_NS)
+    return facts_of("Produce", 9, after_s, request, response, parts=parts, latency_ns=latency_ns)
+
+
+def test_what_waits_for_a_replica() -> None:
+    removed = metadata(1, 3, 1, 2), alter(10, 3, 2)
+    before, after = written(1, 8), written(10.5, 9)
+    (row,) = messages(*removed, before, written(3, 7.5), written(4, 6.5), written(9, 1.9), after)
+    assert row.endswith("not back in the capture; acks=all waited for it up to 7.50s")
+    for other in (before, after, written(3, 7.5, acks=1), written(3, 7.5, topic="another")):
+        assert "waited" not in "".join(messages(*removed, other))
 
 
 def test_replicas_that_return_or_whose_state_is_not_known() -> None:
