@@ -6,6 +6,7 @@ Holds the pairs that have a row in ``topic_ids``: at most ``limits.topic_names``
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -372,10 +373,14 @@ class CaptureFileRow(NamedTuple):
 
 def captures(sources: Sequence[Source], census: Census, warnings: Sequence[str]) -> Iterator[CaptureFileRow]:
     """The rows of ``captures``; each warning begins with the name of its file."""
+    own: dict[str, list[str]] = {source.name: [] for source in sources}
+    for text in warnings:
+        for found in re.finditer(": ", text):  # which a name may contain, too
+            if (texts := own.get(text[: found.start()])) is not None:
+                texts.append(file_name(text[found.end() :]))
     for source in sources:
-        name = f"{source.name}: "
-        own = [file_name(text.removeprefix(name)) for text in warnings if text.startswith(name)]
-        yield CaptureFileRow(source, census.files.get(source.name), interfaces(source, census), own)
+        file = census.files.get(source.name)
+        yield CaptureFileRow(source, file, interfaces(source, census), own[source.name])
 
 
 def _of_packets(name: str) -> Getter:

@@ -175,28 +175,24 @@ impl Analysis {
         };
         let [syn_ns, connect_ns, syns, end, end_ns, latest_ns, survived_ns, silent_ns, tried_ns, keepalives] =
             [(); SHARED].map(|()| next());
-        let sides = [(); 2].map(|()| {
-            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns, shortest_ns, largest, passed, repeated, scale, window] =
-                [(); OF_SIDE].map(|()| next());
-            Side {
-                top,
-                unacked_ns,
-                ack,
-                duplicate_acks,
-                segments,
-                retransmitted,
-                spurious,
-                zero_ns,
-                quiet_ns,
-                stalled_ns,
-                sent_ns,
-                shortest_ns,
-                largest,
-                passed,
-                repeated,
-                scale,
-                window,
-            }
+        let sides = [(); 2].map(|()| Side {
+            top: next(),
+            unacked_ns: next(),
+            ack: next(),
+            duplicate_acks: next(),
+            segments: next(),
+            retransmitted: next(),
+            spurious: next(),
+            zero_ns: next(),
+            quiet_ns: next(),
+            stalled_ns: next(),
+            sent_ns: next(),
+            shortest_ns: next(),
+            largest: next(),
+            passed: next(),
+            repeated: next(),
+            scale: next(),
+            window: next(),
         });
         let retransmitted = Pieces {
             length_ns: next().max(SHORTEST_PIECE_NS),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import NOTE, WARNING
 from kdissect.exchanges.learned import Listeners
 from kdissect.exchanges.nodes import nodes
+from kdissect.model import Endpoint
 from kdissect.net.analysis import UNOPENED
 from kdissect.phrases import listed, many
 from kdissect.stats.connection_log import BROKER
@@ -21,7 +22,7 @@ from kdissect.stats.findings.handshakes import ClosedInHandshake
 from kdissect.stats.findings.listeners import Attempts, Unreachable, is_address
 from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.quantiles import Distinct
-from kdissect.stats.sums import largest, merged, summed, total
+from kdissect.stats.sums import join, largest, merged, summed, total
 from kdissect.stats.survey import TLS
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ def _if_kafka(brokers: Sequence[str]) -> str:
 
 
 @summed
+class ClosedPorts(Attempts):
+    """Attempts to connect, and where brokers respond on the same hosts."""
+
+    beside: Distinct = merged(Distinct)
+
+
+@summed
 class WrongPort(Unreachable):
     """A client with a wrong port, or whose broker never came up, connects again and again. There is no Kafka
     in that, so it would go unnoticed.
@@ -68,6 +76,7 @@ class WrongPort(Unreachable):
         "and port. Refused: the host is up and nothing listens; unanswered: a firewall, or no such host."
     )
     openings = UNOPENED
+    counts = ClosedPorts
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note where one did, and listeners that -d names."""
@@ -84,11 +93,18 @@ class WrongPort(Unreachable):
             if each.count < _RETRIES or end in self.listeners or end in self.named:
                 continue
             if each.count == each.refused or each.repeated:
+                evidence = ClosedPorts()
+                join(evidence, each, Attempts)
+                for host, port in places:
+                    if host == end.ip:
+                        evidence.beside.add(str(Endpoint(host, port)))
                 near = end.ip in hosts or end.port in ports or end.port in _USUAL_PORTS
-                yield self.part((ip, end), each, WARNING if near or not places else NOTE)
+                yield self.part((ip, end), evidence, WARNING if near or not places else NOTE)
 
-    def _message(self, scope: Scope, each: Attempts) -> str:
-        return f"{each.failures}, none succeeded; {_if_kafka(scope[BROKER])}"
+    def _message(self, scope: Scope, each: ClosedPorts) -> str:
+        brokers = listed(each.beside.first(_PORTS))
+        beside = f"; on the same host, Kafka responds at {brokers}" if brokers else ""
+        return f"{each.failures}, none succeeded{beside}; {_if_kafka(scope[BROKER])}"
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,17 @@ def test_a_port_where_nobody_listens() -> None:
     assert row.impact.connections == 3
 
 
+def test_where_kafka_responds_on_the_host_of_a_closed_port() -> None:
+    """As for a broker with a wrong port in controller.quorum.bootstrap.servers."""
+    (row,) = findings(served(), *(refused(place, place, ("10.0.0.2", 5432)) for place in range(3)))
+    assert row.message == (
+        "3 connection attempts refused, none succeeded; on the same host, Kafka responds at 10.0.0.2:9092; "
+        "if it is Kafka's: -d tcp.port==5432,kafka"
+    )
+    (row,) = findings(served(), *(refused(place, place, OTHER) for place in range(3)))
+    assert "responds" not in row.message
+
+
 def test_a_port_that_does_not_answer() -> None:
     (row,) = findings(*(unanswered(place, 9 * place) for place in range(3)))
     assert row.message.startswith("3 connection attempts without a SYN-ACK, none succeeded")
