@@ -433,7 +433,7 @@ def _sink(counts: Counted, options: Options, criteria: Filter) -> Tallies[Counte
     filtered = not criteria.is_empty or bool(options.exchanges)
     observer = ConnectionFeed(options.limits, counts.connect, filtered=filtered)
     observer.on_name.append(counts.resolved)
-    demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_topics)
+    demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_ids)
     return Tallies(counts, observer, demand, is_partition=criteria.is_partition)
 
 
