@@ -9,8 +9,15 @@ import click
 from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
-from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
-from kdissect.cli.run import end, open_run, take_query
+from kdissect.cli.options import (
+    at_least,
+    color_option,
+    filter_options,
+    input_options,
+    names_option,
+    preference_option,
+)
+from kdissect.cli.run import end, open_run, report_selection, take_query
 from kdissect.cli.terminal import style_of, warn, wide_option, width
 from kdissect.stats.quality import GOOD
 from kdissect.text.loss_report import loss_lines
@@ -24,6 +31,7 @@ Examples:
   kdissect check capture.pcap
   kdissect check ring-*.pcapng.gz
   kdissect check --json capture.pcap | jq -r .verdict
+  kdissect check --client billing --fail capture.pcap
   tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
 
 The verdict on the capture is the worst that applies: empty, no Kafka, lossy (packets were dropped, or bytes
@@ -35,8 +43,8 @@ did not send one.
 
 The verdict on the traffic: failing (a finding that is an error, or at least half of the requests unanswered
 or with errors), degraded (a warning, or at least 1 in 20 requests unanswered or with errors), good; unknown
-if no request was answered or failed, as when only one side was captured. kdissect summary shows what led to
-it.
+if no request was answered or failed, as when only one side was captured. Filters select the exchanges that it
+is about; the rest of the page is about the whole capture. kdissect summary shows what led to it.
 """
 
 
@@ -44,6 +52,7 @@ it.
 @input_options
 @preference_option
 @names_option()
+@filter_options
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/check.schema.json)."
 )
@@ -84,10 +93,13 @@ def check(
     with open_run(query, jobs=processes(query, jobs), observer=sink.connections) as run:
         run.into(sink)
         rows = counts.findings.rows()
-        document = run.totals.check_document(sink.connections, health(rows, counts.load))
+        document = run.totals.check_document(
+            sink.connections, health(rows, counts.load), counts.load.exchanges
+        )
         _write(run, document, max_rows, color, as_json=as_json)
     for line in loss_lines({"full_tables": full_tables(counts)}):
         warn(line)
+    report_selection(run)
     end(run, "exchange")
     level = level_of(fail_on, fail=fail)
     if fails(level, document.health, rows) or (level is not None and document.verdict != GOOD):

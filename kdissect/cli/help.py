@@ -34,7 +34,7 @@ COMMON = {
         "trace": "-d --topic --client --since --until --where --output --max-size",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json --wide",
-        "check": "-d --port --json --max-rows --fail",
+        "check": "-d --port --client --since --json --max-rows --fail",
         "report": "-d --topic --client --since --until --output --format --open",
         "plot": "-d --topic --client --since --until --output --width",
         "sql": "-d --topic --client --where --json --csv --max-rows --wide",

@@ -148,6 +148,14 @@ def report(run: Run, exchanges: int) -> None:
         run.live.report(totals.counts["exchanges"], exchanges)
 
 
+def report_selection(run: Run) -> None:
+    """Report on stderr what concerns the filters only, for commands that show the rest themselves."""
+    exchanges = run.totals.counts["exchanges"]
+    if run.complete and exchanges and not run.shown:
+        warn(_no_match_line(exchanges, run.query.filter.unmet()))
+    report_unnamed(run.query)
+
+
 def end(run: Run, noun: str) -> None:
     """End the command with the exit status of a run that was interrupted, failed, or lacks a capture.
 

@@ -23,11 +23,12 @@ connection     a prefix of a connection ID
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_left
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import translate
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from math import ceil, floor, isfinite
 from operator import attrgetter
 from types import SimpleNamespace
@@ -37,13 +38,14 @@ from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.undecoded import mentions_plan
-from kdissect.kafka import apis, codes, vendors
+from kdissect.kafka import apis, codes, schema, vendors
+from kdissect.kafka.bodies import BodyLayout
 from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, PENDING, UNACKNOWLEDGED, Exchange
 from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import between, many
-from kdissect.query.where import COMPARISONS, is_true
+from kdissect.query.where import COMPARISONS, depth, is_true, names
 from kdissect.sinks.plan import MAX_INT64, Conditions
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ _PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
 _PATTERN = re.compile(r"[*?\[]")
 _ELEMENT = re.compile(r"(?:\\.|[^,])+", re.DOTALL)  # elements of a list separated by commas
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_TOPIC_ID = re.compile(r"[\w-]{22}", re.ASCII)
 _MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memory
 
 
@@ -94,6 +97,8 @@ _NUMBERS = {
 """Names that stand for numbers that the core knows, by what it calls them (core/src/sinks/conditions.rs)."""
 _MENTIONS = ("topic", "topics", "group", "group_id")
 """Names that stand for names in the bodies."""
+_BODIES = ("request.", "response.")
+_GROUP_FIELD = "request.group_id"
 _ERRORS = frozenset({"error", "errors", "expected_errors"})
 _OF_ANY = frozenset({*COMPARISONS, "=~", "has"} - {"not in"})
 """Signs of comparisons that are true of a list if they are true of any element."""
@@ -103,6 +108,7 @@ _COSTS = {"of_client": 0, "number": 1, "errors": 2, "mentions": 3, "left": 4}
 _NOTHING, _SELECTED, _EXCLUDED = range(3)
 """What a name in an exchange says of it."""
 _ALL = -MAX_INT64, MAX_INT64
+_LAST = chr(sys.maxunicode)
 _INEQUALITIES: Mapping[str, Callable[[float], tuple[int, int]]] = {
     "<": lambda constant: (-MAX_INT64, ceil(constant) - 1),
     "<=": lambda constant: (-MAX_INT64, floor(constant)),
@@ -159,8 +165,8 @@ class FilterNotes:
 
     def merge(self, other: FilterNotes) -> None:
         """Add the notes of the same filter in another process."""
-        for names, more in zip(self.unmatched, other.unmatched, strict=True):
-            names |= more
+        for unmatched, more in zip(self.unmatched, other.unmatched, strict=True):
+            unmatched |= more
         self.unnamed += other.unnamed
         self.unnamed_ids |= other.unnamed_ids
         self.has_time |= other.has_time
@@ -215,6 +221,8 @@ class _CoreTests:
             return self.client(part.get)
         if part.names <= _ERRORS:
             return "errors", is_true(part.get(_FLAWLESS))
+        if not part.operator and all(name in _OF_CLIENT or name.startswith(_BODIES) for name in part.names):
+            return self.fields(part)
         if part.operator:
             tests = [self.of(each) for each in part.parts]
             if all(test == _LEFT for test in tests):
@@ -227,11 +235,60 @@ class _CoreTests:
             return _LEFT
         if number := _NUMBERS.get(comparison.name):
             return _number_test(number, comparison)
-        if comparison.name == "time" and comparison.sign in _INEQUALITIES:
-            return _time_test(comparison.sign, part.get)
-        if comparison.name in _MENTIONS and comparison.sign in _OF_ANY and None not in comparison.constants:
+        if comparison.name == "time":
+            return _time_test(comparison)
+        if comparison.name in _MENTIONS and _is_false_if_absent(comparison):
             return self.mention(comparison.name, _classify(comparison))
         return _LEFT
+
+    def fields(self, part: WherePart) -> CoreTest:
+        """A part about fields of bodies. Most APIs do not have them: then it depends on the client."""
+        comparison = part.comparison
+        is_false_if_absent = comparison is not None and _is_false_if_absent(comparison)
+        paths = [
+            (head, path.split(".")) for head, _, path in (name.partition(".") for name in part.names) if path
+        ]
+
+        def may_have(exchange: Exchange) -> bool:
+            """Of an array that lacks the field, the value is a list."""
+            key = exchange.api_key
+            return key is None or any(
+                depth(names(message, key), path) >= (len(path) if is_false_if_absent else 1)
+                for message, path in paths
+            )
+
+        def is_true_without(exchange: Exchange) -> bool:
+            return not may_have(exchange) and is_true(part.get(exchange))
+
+        without = self.client(is_true_without)
+        if comparison is None or comparison.name != _GROUP_FIELD or not is_false_if_absent:
+            return "or", [without, ("and", [self.client(may_have), _LEFT])]
+        is_selected = comparison.is_true
+        self.mentioned.add("group_id")
+        mentions = (
+            *("mentions", "group_id", lambda name, _: _SELECTED if is_selected(name) else _EXCLUDED),
+            (is_selected(""), True),
+        )
+        is_other = self.client(lambda exchange: may_have(exchange) and not _has_group_field(exchange))
+        return "or", [
+            *(without, ("and", [self.client(_has_group_field), mentions])),
+            ("and", [is_other, _LEFT]),
+        ]
+
+
+def _is_false_if_absent(comparison: Comparison) -> bool:
+    """Whether a comparison is false of an absent value, and of a list true if it is of any element."""
+    return comparison.sign in _OF_ANY and None not in comparison.constants
+
+
+def _has_group_field(exchange: Exchange) -> bool:
+    """Whether the request names a group in ``_GROUP_FIELD``, which is never null, and nowhere else."""
+    key, version = exchange.api_key, exchange.api_version
+    request = None if key is None else schema.request(key)
+    if request is None or version is None or version not in request.versions:
+        return False
+    groups = [each for each in content.paths(BodyLayout(request, version)) if each[1].role == content.GROUP]
+    return [(path, field.nullable) for path, field in groups] == [((("group_id", False),), None)]
 
 
 def _classify(comparison: Comparison) -> Callable[[str, int | None], int]:
@@ -244,7 +301,7 @@ def _classify(comparison: Comparison) -> Callable[[str, int | None], int]:
 
 def _number_test(number: str, comparison: Comparison) -> CoreTest:
     """Of numbers, which are whole, in or not in some ranges; constants may have fractions."""
-    _, sign, constants, ranges, _ = comparison
+    _, sign, constants, ranges, *_ = comparison
     if None in constants:
         if sign not in ("==", "!="):
             return _LEFT
@@ -262,15 +319,33 @@ def _number_test(number: str, comparison: Comparison) -> CoreTest:
     return ("not", (*test[:3], True)) if sign in ("!=", "not in") else test
 
 
-def _time_test(sign: str, is_true_of: Callable[[Any], Any]) -> CoreTest:
-    """Of the time, which is compared as text: in microseconds, from or until some time."""
-    rises = sign in (">", ">=")
-    times_us = range(-MAX_INT64 // 1000, MAX_INT64 // 1000 + 1)
-    place = bisect_left(
-        times_us, True, key=lambda time_us: is_true_of(SimpleNamespace(time_ns=time_us * 1000)) is rises
-    )
-    first_ns = (times_us.start + place) * 1000
-    return _in_ranges("time_ns", [(first_ns, MAX_INT64) if rises else (-MAX_INT64, first_ns - 1)])
+def _time_test(comparison: Comparison) -> CoreTest:
+    """Of the time, which is compared as text, in microseconds: in or not in some ranges."""
+    _, sign, constants, ranges, _, value = comparison
+    if not all(type(each) is str for each in (*constants, *chain.from_iterable(ranges))):
+        return _LEFT
+
+    def first_ns(is_reached: Callable[[str], bool]) -> int:
+        times_us = range(-MAX_INT64 // 1000, MAX_INT64 // 1000 + 1)
+        place = bisect_left(
+            times_us, True, key=lambda time_us: is_reached(value(SimpleNamespace(time_ns=time_us * 1000)))
+        )
+        return (times_us.start + place) * 1000
+
+    def within(first: str, last: str) -> tuple[int, int]:
+        return first_ns(lambda text: text >= first), first_ns(lambda text: text > last) - 1
+
+    if sign in _INEQUALITIES:
+        (constant,) = constants
+        is_past = {">=": constant.__le__, "<": constant.__le__, ">": constant.__lt__, "<=": constant.__lt__}
+        border_ns = first_ns(is_past[sign])
+        return _in_ranges("time_ns", [(border_ns, MAX_INT64) if ">" in sign else (-MAX_INT64, border_ns - 1)])
+    if sign == "startswith":
+        return _in_ranges("time_ns", [within(each, f"{each}{_LAST}") for each in constants])
+    if sign not in ("==", "in", "!=", "not in"):
+        return _LEFT
+    test = _in_ranges("time_ns", [*starmap(within, ranges), *(within(each, each) for each in constants)])
+    return ("not", test) if sign in ("!=", "not in") else test
 
 
 def _is_finite(end: object) -> bool:
@@ -289,13 +364,13 @@ class Filter:
     Attributes:
         is_about_topics: whether a criterion compares names of topics.
         is_partition: which partitions of the exchanges were requested; None: any.
-        may_exclude_topics: whether it excludes partitions by names or IDs of their topics.
+        may_exclude_ids: whether it may exclude partitions by the IDs of their topics.
         notes: what was noted so far.
     """
 
     __slots__ = (
         "_body_tests", "_core_tests", "_header_tests", "_name_kinds", "_needs_content", "_requested",
-        "_time_ns", "_window", "is_about_topics", "is_partition", "may_exclude_topics", "notes",
+        "_time_ns", "_window", "is_about_topics", "is_partition", "may_exclude_ids", "notes",
     )  # fmt: skip
 
     def __init__(
@@ -307,7 +382,7 @@ class Filter:
         *,
         is_about_topics: bool = False,
         is_partition: PartitionTest | None = None,
-        may_exclude_topics: bool = False,
+        may_exclude_ids: bool = False,
         core_tests: _CoreTests | None = None,
         needs_content: bool = True,
     ) -> None:
@@ -321,7 +396,7 @@ class Filter:
         self._requested = frozenset(text for name_kind in name_kinds for text in name_kind.texts)
         self.is_about_topics = is_about_topics
         self.is_partition = is_partition
-        self.may_exclude_topics = may_exclude_topics
+        self.may_exclude_ids = may_exclude_ids
         self.notes = FilterNotes(len(self._name_kinds))
 
     @property
@@ -584,8 +659,8 @@ def build(
         name_kinds,
         is_about_topics=is_about_topics,
         is_partition=is_partition,
-        may_exclude_topics=any(
-            names.may_exclude
+        may_exclude_ids=any(
+            names.may_exclude_ids
             for names in (NameTest(topics), *(each.is_topic for each in partitions))
             if names is not None
         ),
@@ -606,9 +681,12 @@ class NameTest:
     commas. ``!`` in front of one excludes what it matches; if all exclude, the rest matches. A backslash
     takes the special meaning from the next character. A name that equals a whole text matches. Names and
     texts of more than 1 KB are compared as they are ``kept``.
+
+    Attributes:
+        may_exclude_ids: whether it may exclude the ID of a topic, which can be any glob's.
     """
 
-    __slots__ = ("_excluded", "_included")
+    __slots__ = ("_excluded", "_included", "may_exclude_ids")
 
     def __init__(self, texts: Sequence[str]) -> None:
         terms = [term for text in texts for term in _terms(text)]
@@ -616,6 +694,9 @@ class NameTest:
         excluded = [term for term in terms if term.excludes]
         self._included = _matcher(included, texts) if included or not excluded else None
         self._excluded = _matcher(excluded, ()) if excluded else None
+        self.may_exclude_ids = any(
+            term.glob is not None or _TOPIC_ID.fullmatch(term.text) for term in excluded
+        )
 
     def __call__(self, name: str) -> bool:
         """Whether a name matches."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import operator
 import re
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache, partial, reduce
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,10 +93,11 @@ class Comparison(NamedTuple):
 
     Attributes:
         name: on the left side.
-        sign: ``==``, ``in``, ``=~`` and so on.
+        sign: ``==``, ``in``, ``=~`` and so on; ``part of`` and ``not part of`` of a constant text.
         constants: what it is compared with; of ``in``, all members.
         ranges: of ``in``: first and last of each.
         is_true: whether it is true of a value.
+        value: reads what is compared from a row.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Comparison(NamedTuple):
     constants: Sequence[Any]
     ranges: Sequence[tuple[Any, Any]]
     is_true: Callable[[Any], bool]
+    value: Getter
 
 
 class WherePart(NamedTuple):
@@ -423,7 +425,9 @@ class _Parser:
         """A test of the value on the left, which depends on constants only."""
         comparison = None
         if left.token in self._references and not left.is_all:
-            comparison = Comparison(left.token.text, sign, constants, ranges, lambda value: test(value, None))
+            comparison = Comparison(
+                left.token.text, sign, constants, ranges, lambda value: test(value, None), left.get
+            )
         return _quantified(left, test), comparison
 
     def _test(self, left: _Operand, name: str, right: _Operand) -> tuple[Getter, Comparison | None]:
@@ -443,7 +447,8 @@ class _Parser:
         compare, other_value = COMPARISONS[name], values[1]
         if right.is_constant:
             constant = other_value(None)
-            return self._tested(left, name, lambda value, _: compare(value, constant), (constant,))
+            sign = {"in": "part of", "not in": "not part of"}.get(name, name)
+            return self._tested(left, sign, lambda value, _: compare(value, constant), (constant,))
         value = values[0]
         if left.is_constant and name in _MIRRORED:
             first = value(None)
@@ -1031,13 +1036,23 @@ def check(message: str, path: Sequence[str]) -> None:
     Raises:
         UsageError: no such path; the message suggests the nearest one.
     """
-    below: Tree | None = names(message)
+    tree = names(message)
+    known = depth(tree, path)
+    if known < len(path):
+        siblings = reduce(lambda below, name: below[name] or {}, path[:known], tree)
+        raise UsageError(_no_field(message, path[:known], path[known], siblings))
+
+
+def depth(tree: Tree, path: Sequence[str]) -> int:
+    """How many names of a path there may be below ``tree``: all of them, unless one is missing."""
+    below: Tree | None = tree
     for number, name in enumerate(path):
         if below is None or name in _ADDED_FIELDS:
-            return
+            break
         if name not in below:
-            raise UsageError(_no_field(message, path[:number], name, below))
+            return number
         below = below[name]
+    return len(path)
 
 
 def _no_field(message: str, parents: Sequence[str], name: str, siblings: Tree) -> str:
@@ -1064,11 +1079,11 @@ def paths(message: str) -> Iterator[tuple[str, ...]]:
 
 
 @cache
-def names(message: str) -> Tree:
-    """The fields of the requests, or of the responses, of all APIs in all versions."""
+def names(message: str, api_key: int | None = None) -> Tree:
+    """The fields of the requests, or of the responses, of an API in all versions; None: of all APIs."""
     tree: Tree = {}
-    for api in apis.all_apis():
-        layout = schema.request(api.key) if message == "request" else schema.response(api.key)
+    for key in [api.key for api in apis.all_apis()] if api_key is None else [api_key]:
+        layout = schema.request(key) if message == "request" else schema.response(key)
         if layout is not None:
             for fields in (layout.fields, *(draft.fields for draft in layout.drafts)):
                 _add(tree, fields)

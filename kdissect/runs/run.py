@@ -156,12 +156,14 @@ class Totals:
         """The warnings, and the fault if there is one."""
         return [*self.warnings, *([] if self.fault is None else [self.fault])]
 
-    def check_document(self, observer: Survey, health: Verdict | None = None) -> Check:
+    def check_document(
+        self, observer: Survey, health: Verdict | None = None, selected: int | None = None
+    ) -> Check:
         """What ``kdissect check`` reports; ``observer`` has seen all packets, connections and exchanges."""
         from kdissect.stats.check import build_check
 
         return build_check(
-            self.sources, observer, self.counts, self.skipped, self.problems, self.notices, health
+            self.sources, observer, self.counts, self.skipped, self.problems, self.notices, health, selected
         )
 
 

@@ -60,6 +60,7 @@ def build_check(
     warnings: Sequence[str],
     notices: Sequence[str] = (),
     health: Verdict | None = None,
+    selected: int | None = None,
 ) -> quality.Check:
     """Assemble the document at the end of a run.
 
@@ -71,10 +72,11 @@ def build_check(
         warnings: problems of the files; damage that ended the reading comes last.
         notices: ``Dissection.notices``.
         health: the verdict on the traffic; None: there is none.
+        selected: number of exchanges that it is about; None: all.
     """
     census = observer.census
     span_ns = census.span_ns
-    exchanges = _exchanges(observer, counts)
+    exchanges = _exchanges(observer, counts, selected)
     check = quality.Check(
         schema_version=SCHEMA_VERSION,
         verdict=quality.GOOD,
@@ -200,9 +202,10 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
     )
 
 
-def _exchanges(observer: Survey, counts: Mapping[str, int]) -> quality.ExchangesPart:
+def _exchanges(observer: Survey, counts: Mapping[str, int], selected: int | None) -> quality.ExchangesPart:
     return quality.ExchangesPart(
         total=observer.kinds.total(),
+        selected=observer.kinds.total() if selected is None else selected,
         complete=observer.complete,
         whole=observer.whole,
         answered=observer.kinds[ANSWERED],

@@ -154,6 +154,7 @@ class ExchangesPart:
     """Exchanges by kind and completeness."""
 
     total: int = described("Number of exchanges.")
+    selected: int = described("Those that the filters select, which `health` is about.")
     complete: int = described("Exchanges with a response (or acks=0) and no anomalies apart from notes.")
     answered: int = described("Exchanges with request and response.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")

@@ -25,7 +25,7 @@ Every part has one ``feed``, declares which tallies it ``takes``, has ``merge`` 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.exchanges.learned import LearnedFacts
@@ -76,6 +76,8 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[Exchange]:
             """Exchanges in order of completion."""
 
+
+Counted = TypeVar("Counted", "Summarizer", "HealthCounts")
 
 _CHUNK = 64
 """Most exchanges that wait to be counted. Then each part counts all of them before the next part does: that
@@ -258,11 +260,7 @@ class Summarizer(Summed):
             options: of the dissection.
             criteria: those of the options.
         """
-        observer = self.connection_feed(
-            options.limits, filtered=not criteria.is_empty or bool(options.exchanges)
-        )
-        demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_topics)
-        return Tallies(self, observer, demand, is_partition=criteria.is_partition)
+        return _sink(self, options, criteria)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
@@ -382,7 +380,7 @@ class Summarizer(Summed):
 
 @summed
 class HealthCounts(Summed):
-    """What the verdict on the traffic depends on: findings, and the load of all exchanges.
+    """What the verdict on the traffic depends on: findings, and the load of exchanges.
 
     Args:
         limits: sizes of tables.
@@ -399,11 +397,8 @@ class HealthCounts(Summed):
         self._summing = Summing(limits, [self.findings.feed, self.load.add], [self.findings.feed])
 
     def sink(self, options: Options, criteria: Filter) -> Tallies[HealthCounts, ConnectionFeed]:
-        """See ``Summarizer``; all connections count."""
-        observer = ConnectionFeed(options.limits, self.connect, filtered=False)
-        observer.on_name.append(self.findings.resolved)
-        demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_topics)
-        return Tallies(self, observer, demand, is_partition=criteria.is_partition)
+        """See ``Summarizer``."""
+        return _sink(self, options, criteria)
 
     def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
         """Count an exchange, and of its partitions those that are selected."""
@@ -428,6 +423,18 @@ class HealthCounts(Summed):
         """Count a connection that has ended, after all its exchanges."""
         self._summing.settle_connection(row.key)
         self.findings.connect(row)
+
+    def resolved(self, response: Resolved) -> None:
+        """Count a DNS response."""
+        self.findings.resolved(response)
+
+
+def _sink(counts: Counted, options: Options, criteria: Filter) -> Tallies[Counted, ConnectionFeed]:
+    filtered = not criteria.is_empty or bool(options.exchanges)
+    observer = ConnectionFeed(options.limits, counts.connect, filtered=filtered)
+    observer.on_name.append(counts.resolved)
+    demand = Demand.of(options, criteria, one_by_one=criteria.may_exclude_ids)
+    return Tallies(counts, observer, demand, is_partition=criteria.is_partition)
 
 
 def full_tables(counts: Summarizer | HealthCounts) -> int:

@@ -33,7 +33,9 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     yield PageSection(f"capture: {check.verdict}, {check.message}", notes=finding_notes(check.findings))
     health, details = check.health, "details: kdissect summary --findings FILE"
     reason = () if health.reason is None else (f"- {health.reason}", details)
-    yield PageSection(f"traffic: {health.verdict}, {health.message}", notes=reason)
+    total, selected = check.exchanges.total, check.exchanges.selected
+    part = f" ({selected:,} of {many(total, 'exchange')})" if selected < total else ""
+    yield PageSection(f"traffic{part}: {health.verdict}, {health.message}", notes=reason)
     for file in check.files[:limit]:
         yield PageSection("stdin" if file.file == STDIN else file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from docs.generate import schema
+from kdissect.cli.gate import REPORTED
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.stats.quality import VERDICTS, Check
 from tests.captures import counters, gzipped, interface, pcap, section
@@ -95,6 +96,41 @@ def test_the_document_matches_its_schema(capsys: Capsys) -> None:
 @pytest.mark.parametrize("name", ["quickstart.pcap", "midstream.pcap", "kafka-4-basics.pcap"])
 def test_real_traffic_is_good(capsys: Capsys, name: str) -> None:
     assert verdict(capsys, str(SAMPLES / name)) == "good"
+
+
+FILTERS = (
+    ("--api", "Fetch"),
+    ("--client", "kp*"),
+    ("--topic", "!orders"),
+    ("--partition", "0"),
+    ("--error", "*"),
+    ("--kind", "answered", "--since", "10:45:25"),
+    ("-Y", "latency > 1ms or request.group_id"),
+)
+
+
+@pytest.mark.parametrize("options", FILTERS, ids=" ".join)
+def test_filters_select_what_the_verdict_on_the_traffic_is_about(
+    capsys: Capsys, options: tuple[str, ...]
+) -> None:
+    """All else is the same as without them."""
+    capture = str(SAMPLES / "kafka-4-basics.pcap")
+    whole = json.loads(run(capsys, "check", "--json", capture).out)
+    some = json.loads(run(capsys, "check", "--json", *options, capture).out)
+    summary = json.loads(run(capsys, "summary", "--json", *options, capture).out)
+    assert some["health"] == summary["health"] != whole["health"]
+    assert 0 < some["exchanges"]["selected"] == summary["capture"]["exchanges"] < whole["exchanges"]["total"]
+    for document in (whole, some):
+        del document["health"], document["exchanges"]["selected"]
+    assert some == whole
+    count = summary["capture"]["exchanges"]
+    assert f"\ntraffic ({count} of 246 exchanges): " in run(capsys, "check", *options, capture).out
+
+
+def test_a_filter_that_selects_nothing(capsys: Capsys) -> None:
+    done = run(capsys, "check", "--fail", "--topic", "order", str(SAMPLES / "kafka-4-basics.pcap"))
+    assert done.status == REPORTED
+    assert done.err == 'kdissect: no match in 246 exchanges: no topic "order"; did you mean "orders"?\n'
 
 
 def test_a_subscription_that_ends_early_is_no_fault_of_the_capture(capsys: Capsys) -> None:

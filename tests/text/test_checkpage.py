@@ -70,7 +70,15 @@ FULL = replace(
         ],
     ),
     exchanges=replace(
-        NOTHING.exchanges, total=3, complete=1, answered=2, orphans=1, unanswered=0, lost=4, incomplete=1
+        NOTHING.exchanges,
+        total=3,
+        selected=3,
+        complete=1,
+        answered=2,
+        orphans=1,
+        unanswered=0,
+        lost=4,
+        incomplete=1,
     ),
     anomalies=[
         quality.AnomalyPart(anomaly="gap", severity="warning", meaning="...", exchanges=2, example="c0ffee/1")

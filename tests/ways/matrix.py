@@ -123,7 +123,7 @@ LINES: dict[str, tuple[str, ...]] = {
         *("'client:*' --json", "'topic:*'", "'group:*'", "'client:*' --mermaid", "'topic:*' --error '*'"),
         *("'txn:*' --diagram", "'host:*'", "'broker:*' --json", "'broker:*' --svg"),
     ),
-    "check": ("", "--json"),
+    "check": ("", "--json", "--json --topic '*o*' --client '!nosuch'"),
     "report": ("--format json -o report.json", "--format json -o report.json --api Fetch"),
     "plot": ("throughput -o plot.png",),
     "trace": ("-o out.pftrace",),

@@ -234,6 +234,11 @@ impl NameTest {
         Ok(vote)
     }
 
+    /// Whether what a request mentions may not select an exchange.
+    fn needs_response(&self) -> bool {
+        self.may_exclude && !matches!(self.kind, Mention::Group | Mention::GroupId)
+    }
+
     /// None: it depends on the response, which was not looked at.
     fn is_true(&mut self, mentioned: &Mentioned) -> Result<Option<bool>, Odd> {
         let mut is_selected = self.otherwise;
@@ -365,7 +370,8 @@ impl Criteria {
             let mentions = self.known_mentions(candidate.header);
             let has_ids = || mentions.as_ref().is_none_or(|each| each.has_ids());
             let needs_all = notes_names || (notes_ids && has_ids());
-            if is_open && !needs_all {
+            let needs_response = self.name_tests.iter().any(NameTest::needs_response);
+            if is_open && !needs_all && !needs_response {
                 mentioned = self.find(candidate, &mentions, false).ok();
                 let mentioned = mentioned.as_ref();
                 known = self.test_bodies(&Facts { mentioned, ..facts })?;
