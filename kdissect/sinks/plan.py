@@ -236,8 +236,8 @@ class RecordPlan(NamedTuple):
             None: all are.
         selects: from offset, key, value and headers of a record to whether it is selected; None: all are.
         optional: from key, value and headers of a record to the columns from headers and schemas.
-        inflate: from the number of an exchange, whether it is the first batch in it, codec and data to the
-            decompressed records of a batch. An exception: Python must take it.
+        inflate: from the number of an exchange, whether it is the first batch in it, codec, magic and data to
+            the decompressed records of a batch. An exception: Python must take it.
         bounds: records and headers of a batch: how many records, headers of one, and headers of all.
         join: takes the batches in an exchange that was written, before the sink takes its text. None: they
             are not joined.
@@ -259,7 +259,7 @@ class RecordPlan(NamedTuple):
     is_partition: Callable[[Sequence[str], int], bool] | None
     selects: Callable[[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]], bool] | None
     optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], str]
-    inflate: Callable[[int, bool, int, bytes], bytes]
+    inflate: Callable[[int, bool, int, int, bytes], bytes]
     bounds: tuple[int, int, int]
     join: Callable[..., None] | None
     has_room: Callable[[], bool] | None

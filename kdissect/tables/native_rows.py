@@ -89,7 +89,7 @@ _OF_RECORD = {
         name: (name, 0)
         for name in (
             *("request_time", "topic", "topic_id", "partition", "offset", "before_fetch_offset", "timestamp"),
-            *("timestamp_type", "key", "value", "compression", "base_offset", "producer_id"),
+            *("timestamp_type", "key", "value", "magic", "compression", "base_offset", "producer_id"),
             *("producer_epoch", "base_sequence", "leader_epoch", "transactional", "aborted"),
         )
     },
@@ -98,7 +98,6 @@ _OF_RECORD = {
 _ENCODINGS = ("key_encoding", "value_encoding")
 _SAME_IN_RECORDS: dict[str, Any] = {
     **dict.fromkeys(("e2e_latency_us", "also_in", "error", "control_type")),
-    "magic": 2,
     "control": False,
     "anomalies": [],
 }
@@ -230,11 +229,11 @@ def usual_records(
     def label(topic: str, is_id: bool) -> str | None:
         return None if is_internal(topic) else printable(topic_label(TopicId(topic) if is_id else topic))
 
-    def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
+    def inflate(number: int, is_first: bool, codec: int, magic: int, data: bytes) -> bytes:
         nonlocal budget
         if is_first:
             budget = Budget(number)
-        inflated = budget.inflate(codec, data, limits)
+        inflated = budget.inflate(codec, data, limits, magic)
         if inflated.fault or inflated.flaws or not isinstance(inflated.data, bytes):
             raise ValueError
         return inflated.data

@@ -396,9 +396,9 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         optional: Box::new(move |payloads: &Payloads<'_>| {
             Python::attach(|py| optional.call(py, objects(py, payloads)))
         }),
-        inflate: Box::new(move |number, is_first, codec, data| {
+        inflate: Box::new(move |number, is_first, codec, magic, data| {
             Python::attach(|py| {
-                let arguments = (number, is_first, codec, PyBytes::new(py, data));
+                let arguments = (number, is_first, codec, magic, PyBytes::new(py, data));
                 inflate.call::<Vec<u8>>(py, arguments)
             })
         }),
