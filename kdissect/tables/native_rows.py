@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
-from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.content import (
     GROUP,
     GROUP_KEY,
@@ -222,9 +221,7 @@ def usual_records(
     plan = _plan(context, columns, cell, [])
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
-        if api_key in _OTHERS_WITH_RECORDS or names_cluster(api_key, version):  # Python learns the cluster
-            return None
-        return plan.common.api(api_key, version)
+        return None if api_key in _OTHERS_WITH_RECORDS else plan.common.api(api_key, version)
 
     def label(topic: str, is_id: bool) -> str | None:
         return None if is_internal(topic) else printable(topic_label(TopicId(topic) if is_id else topic))
@@ -256,6 +253,7 @@ def usual_records(
         optional=lambda key, value, headers: write_optional(key, value, tuple(headers)),
         inflate=inflate,
         bounds=(limits.batch_items, limits.record_headers, limits.batch_items),
+        learn=plan.learn,
         join=None if joined is None else joined.note,
         has_room=None if joined is None else joined.has_room,
     )

@@ -28,7 +28,7 @@ from kdissect.text.table import RecordTable
 from tests.captures import pcap, pcapng
 from tests.cli.commands import run
 from tests.core import NEEDS_CORE, without_core
-from tests.frames import FETCH, PRODUCE, request, response
+from tests.frames import FETCH, METADATA, PRODUCE, request, response
 from tests.record_batches import (
     BASE_MS,
     CODECS,
@@ -241,6 +241,13 @@ def test_fetched_batches_are_joined(tmp_path: Path) -> None:
     fetched = [record["e2e_latency_us"] for record in records if record["api"] == "Fetch"]
     assert None not in fetched[:3]
     assert fetched[3:6] == [None] * 3
+
+
+def test_exchanges_that_name_a_cluster_are_taken(tmp_path: Path) -> None:
+    metadata = Template(request(METADATA, 9, {"topics": []}), response(METADATA, 9, {"cluster_id": "c1"}))
+    lines, taken = compare(blocks([USUAL["plain"], metadata, USUAL["plain"]], tmp_path))
+    assert taken == 5
+    assert [json.loads(line)["cluster_id"] for line in lines][-3:] == ["c1"] * 3
 
 
 FILTERS = [

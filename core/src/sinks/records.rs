@@ -13,7 +13,10 @@ use crate::kafka::messages;
 use crate::kafka::records::{self, Bounds, Record};
 use crate::kafka::tree::{field, Decoded, Value, NO_ID};
 use crate::sinks::cells::{csv, Cell, Content, RowFacts};
-use crate::sinks::facts::{Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis};
+use crate::sinks::conditions::{NameTest, Vote};
+use crate::sinks::facts::{
+    Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis, Learn,
+};
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::{json, plain_text};
 use crate::sinks::sink::Sink;
@@ -23,7 +26,7 @@ use crate::Odd;
 const MAX_TEXT: usize = 1024 * 1024;
 /// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
 const TOPIC_BYTES: usize = 249;
-/// Topics of which it is known what stands for them, and partitions of which it is known whether they are selected.
+/// Topics of which it is known what stands for them.
 const MAX_TOPICS: usize = 1000;
 /// Of timestamps.
 const TIMESTAMP_DIGITS: u32 = 6;
@@ -143,9 +146,6 @@ impl RecordContent {
 /// Whether a record is selected by offset, key, value and headers.
 pub type Selects = dyn Fn(Option<i64>, &Payloads<'_>) -> Result<bool, Odd> + Send + Sync;
 
-/// See [`RecordPlan`].
-pub type IsPartition = dyn Fn(&[&str], i64) -> Result<bool, Odd> + Send + Sync;
-
 /// What a client wrote into a record.
 pub struct Payloads<'a> {
     pub key: Option<&'a [u8]>,
@@ -179,8 +179,6 @@ pub struct RecordPlan {
     pub printed: Box<dyn Fn(&[u8], bool) -> Result<String, Odd> + Send + Sync>,
     /// Whether records that were produced, and fetched, are selected.
     pub directions: (bool, bool),
-    /// Whether records of a partition are selected, given the names of its topic. None: all are.
-    pub is_partition: Option<Box<IsPartition>>,
     /// None: all are selected.
     pub selects: Option<Box<Selects>>,
     /// The columns from headers and schemas, of key, value and headers.
@@ -188,6 +186,7 @@ pub struct RecordPlan {
     /// Decompresses a batch, given the number of the exchange, whether it is the first one there, codec and magic.
     pub inflate: Box<dyn Fn(u64, bool, i16, u8, &[u8]) -> Result<Vec<u8>, Odd> + Send + Sync>,
     pub bounds: Bounds,
+    pub learn: Box<Learn>,
     /// Whether Python joins the batches that were produced and fetched; if so, whether there is room for more text.
     pub has_room: Option<Box<dyn Fn() -> Result<bool, Odd> + Send + Sync>>,
 }
@@ -206,8 +205,8 @@ struct Writer {
     plan: RecordPlan,
     /// By name, and by ID.
     labels: [HashMap<String, Option<String>>; 2],
-    /// Whether they are selected, by the names of the topic, and partition.
-    partitions: HashMap<(Vec<String>, i64), bool>,
+    /// Which are selected. None: all are.
+    partitions: Option<NameTest>,
     clock: Clock,
     /// For timestamps of records.
     record_clock: Clock,
@@ -362,12 +361,13 @@ fn first_batch(data: &[u8]) -> Result<Option<&[u8]>, Odd> {
 }
 
 impl RecordWriter {
-    pub fn new(plan: RecordPlan) -> Self {
+    /// `partitions`: which are selected; None: all are.
+    pub fn new(plan: RecordPlan, partitions: Option<NameTest>) -> Self {
         RecordWriter {
             writer: Writer {
                 plan,
                 labels: Default::default(),
-                partitions: HashMap::new(),
+                partitions,
                 clock: Clock::default(),
                 record_clock: Clock::default(),
                 template: SharedText::default(),
@@ -396,24 +396,14 @@ impl Writer {
     /// Whether records of a partition are selected.
     fn is_shown(&mut self, each: &PartitionRecords<'_>) -> Result<bool, Odd> {
         let (produced, fetched) = self.plan.directions;
-        let is_of_direction = if each.is_fetched { fetched } else { produced };
-        let (true, Some(is_partition)) = (is_of_direction, &self.plan.is_partition) else {
-            return Ok(is_of_direction);
-        };
-        let names: Vec<&str> = each.name().into_iter().chain(each.topic_id).collect();
-        let key = (
-            names.iter().map(|&name| name.to_owned()).collect(),
-            each.partition,
-        );
-        if let Some(is_shown) = self.partitions.get(&key) {
-            return Ok(*is_shown);
+        match &mut self.partitions {
+            _ if !(if each.is_fetched { fetched } else { produced }) => Ok(false),
+            None => Ok(true),
+            Some(test) => {
+                let id = each.topic_id.filter(|_| each.name().is_some());
+                Ok(test.vote(each.topic, id, Some(each.partition))? == Vote::Selected)
+            }
         }
-        let is_shown = is_partition(&names, each.partition)?;
-        if self.partitions.len() >= MAX_TOPICS {
-            self.partitions.clear();
-        }
-        self.partitions.insert(key, is_shown);
-        Ok(is_shown)
     }
 
     /// Reads a batch, as `_decode_batch` in kdissect/kafka/batches.py. `base_offset`: of its first record.
@@ -915,6 +905,10 @@ impl Sink for RecordWriter {
         }
         let common = &writer.plan.common;
         row.bodies.learn(&decoded, &common.topics(response.end_ns))?;
+        let (cluster, _) = row.learned(exchange.header.api_key, &decoded)?;
+        if cluster.is_some() && (writer.plan.learn)(exchange.known.info()?, cluster, Vec::new())? {
+            exchange.known.renew();
+        }
         // From here on nothing may be odd.
         if !exchange.is_selected {
             out.truncate(start);
@@ -987,14 +981,14 @@ mod tests {
             label: Box::new(|topic, _| Ok(Some(topic.to_owned()))),
             printed: Box::new(|_, _| Err(Odd)),
             directions: (true, true),
-            is_partition: None,
             selects: None,
             optional: Box::new(|_| Err(Odd)),
             inflate: Box::new(|_, _, _, _, data| Ok(data.to_vec())),
             bounds: BOUNDS,
+            learn: Box::new(|_, _, _| Err(Odd)),
             has_room: None,
         };
-        RecordWriter::new(plan).writer
+        RecordWriter::new(plan, None).writer
     }
 
     /// A batch of so many records.
