@@ -31,7 +31,8 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowPlan.capture``, ``RecordPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``RowPlan.learn``: clusters and the versions of brokers are learned once for all exchanges, in Python.
+* ``RowPlan.learn``, ``RecordPlan.learn``: clusters and the versions of brokers are learned once for all
+  exchanges, in Python.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.label``: which topics are Kafka's own is Python's; asked once for each topic.
 * ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.

@@ -199,8 +199,8 @@ class TallyPlan(NamedTuple):
             is not counted.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
             alike.
-        is_partition: from name and number of a partition to whether it is selected. An exchange with others,
-            also in its fetch session, is not counted. None: all are.
+        is_partition: which partitions are selected. An exchange with others, also in its fetch session, is
+            not counted. None: all are.
     """
 
     common: CommonPlan
@@ -212,7 +212,7 @@ class TallyPlan(NamedTuple):
     has_cluster: Callable[[ConnectionInfo], bool]
     by_group: bool
     by_partition: bool
-    is_partition: Callable[[str, int], bool] | None
+    is_partition: PartitionTest | None
 
 
 class RecordPlan(NamedTuple):
@@ -236,9 +236,10 @@ class RecordPlan(NamedTuple):
             None: all are.
         selects: from offset, key, value and headers of a record to whether it is selected; None: all are.
         optional: from key, value and headers of a record to the columns from headers and schemas.
-        inflate: from the number of an exchange, whether it is the first batch in it, codec and data to the
-            decompressed records of a batch. An exception: Python must take it.
+        inflate: from the number of an exchange, whether it is the first batch in it, codec, magic and data to
+            the decompressed records of a batch. An exception: Python must take it.
         bounds: records and headers of a batch: how many records, headers of one, and headers of all.
+        learn: see ``RowPlan``.
         join: takes the batches in an exchange that was written, before the sink takes its text. None: they
             are not joined.
         has_room: whether more text can wait for that; None: see ``join``.
@@ -256,11 +257,12 @@ class RecordPlan(NamedTuple):
     label: Callable[[str, bool], str | None]
     printed: Callable[[bytes, bool], str]
     directions: tuple[bool, bool]
-    is_partition: Callable[[Sequence[str], int], bool] | None
+    is_partition: PartitionTest | None
     selects: Callable[[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]], bool] | None
     optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], str]
-    inflate: Callable[[int, bool, int, bytes], bytes]
+    inflate: Callable[[int, bool, int, int, bytes], bytes]
     bounds: tuple[int, int, int]
+    learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
     join: Callable[..., None] | None
     has_room: Callable[[], bool] | None
 

@@ -241,7 +241,7 @@ def tally_plan(
         has_cluster=lambda info: info.cluster_id is not None,
         by_group="group" in by,
         by_partition=not by.isdisjoint(("topic", "partition")),
-        is_partition=None if is_partition is None else lambda topic, number: is_partition((topic,), number),
+        is_partition=is_partition,
     )
 
 

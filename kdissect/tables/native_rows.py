@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
-from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.content import (
     GROUP,
     GROUP_KEY,
@@ -89,7 +88,7 @@ _OF_RECORD = {
         name: (name, 0)
         for name in (
             *("request_time", "topic", "topic_id", "partition", "offset", "before_fetch_offset", "timestamp"),
-            *("timestamp_type", "key", "value", "compression", "base_offset", "producer_id"),
+            *("timestamp_type", "key", "value", "magic", "compression", "base_offset", "producer_id"),
             *("producer_epoch", "base_sequence", "leader_epoch", "transactional", "aborted"),
         )
     },
@@ -98,7 +97,6 @@ _OF_RECORD = {
 _ENCODINGS = ("key_encoding", "value_encoding")
 _SAME_IN_RECORDS: dict[str, Any] = {
     **dict.fromkeys(("e2e_latency_us", "also_in", "error", "control_type")),
-    "magic": 2,
     "control": False,
     "anomalies": [],
 }
@@ -223,18 +221,16 @@ def usual_records(
     plan = _plan(context, columns, cell, [])
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
-        if api_key in _OTHERS_WITH_RECORDS or names_cluster(api_key, version):  # Python learns the cluster
-            return None
-        return plan.common.api(api_key, version)
+        return None if api_key in _OTHERS_WITH_RECORDS else plan.common.api(api_key, version)
 
     def label(topic: str, is_id: bool) -> str | None:
         return None if is_internal(topic) else printable(topic_label(TopicId(topic) if is_id else topic))
 
-    def inflate(number: int, is_first: bool, codec: int, data: bytes) -> bytes:
+    def inflate(number: int, is_first: bool, codec: int, magic: int, data: bytes) -> bytes:
         nonlocal budget
         if is_first:
             budget = Budget(number)
-        inflated = budget.inflate(codec, data, limits)
+        inflated = budget.inflate(codec, data, limits, magic)
         if inflated.fault or inflated.flaws or not isinstance(inflated.data, bytes):
             raise ValueError
         return inflated.data
@@ -257,6 +253,7 @@ def usual_records(
         optional=lambda key, value, headers: write_optional(key, value, tuple(headers)),
         inflate=inflate,
         bounds=(limits.batch_items, limits.record_headers, limits.batch_items),
+        learn=plan.learn,
         join=None if joined is None else joined.note,
         has_room=None if joined is None else joined.has_room,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from csv import reader
@@ -27,17 +28,20 @@ from kdissect.text.table import RecordTable
 from tests.captures import pcap, pcapng
 from tests.cli.commands import run
 from tests.core import NEEDS_CORE, without_core
-from tests.frames import FETCH, PRODUCE, request, response
+from tests.frames import FETCH, METADATA, PRODUCE, request, response
 from tests.record_batches import (
     BASE_MS,
     CODECS,
     CONTROL,
     GZIP,
     LOG_APPEND,
+    LZ4,
     TRANSACTIONAL,
     Item,
     batch,
+    message,
     message_set,
+    messages,
 )
 from tests.sinks import Noted
 from tests.tables.test_native_rows import capture_of
@@ -104,7 +108,7 @@ def compare(
 
 
 def produce(data: bytes, *, topic: str = "orders", version: int = 9, **answer: Any) -> Template:
-    partition = {"index": 3, "base_offset": 70, "log_append_time_ms": -1} | answer
+    partition = {"index": 3, "base_offset": 70} | ({"log_append_time_ms": -1} if version > 1 else {}) | answer
     body = {"acks": -1, "topic_data": [{"name": topic, "partition_data": [{"index": 3, "records": data}]}]}
     answers = {"responses": [{"name": topic, "partition_responses": [partition]}]}
     return Template(request(PRODUCE, version, body), response(PRODUCE, version, answers))
@@ -160,6 +164,28 @@ USUAL = {
     "null": fetch(None),  # type: ignore[arg-type]
     "old version": produce(batch(ITEMS), version=3),
     "hostile name": produce(batch(ITEMS), topic="o\x1b[2J\nx"),
+    **{
+        f"magic {magic} {name}": fetch(message_set(magic, ITEMS, codec=codec, base_offset=69), version=4)
+        for magic in (0, 1)
+        for name, codec in CODECS.items()
+        if name != "zstd"
+    },
+    "magic 1 produced": produce(messages(1, ITEMS) + message_set(1, ITEMS, codec=GZIP), version=2),
+    "magic 0 produced": produce(messages(0, ITEMS), version=0),
+    "magic 0 append time": produce(messages(0, ITEMS), version=2, log_append_time_ms=BASE_MS + 9),
+    "magic 1 without offset": produce(message_set(1, ITEMS, codec=GZIP), version=2, base_offset=-1),
+    "magic 1 append time": fetch(
+        message_set(1, ITEMS, codec=LZ4, flags=LOG_APPEND, wrapper_ms=BASE_MS + 9)
+        + messages(1, ITEMS, base_offset=72, attributes=LOG_APPEND),
+        version=4,
+    ),
+    "magic 1 of old librdkafka": fetch(message_set(1, ITEMS, codec=GZIP, wrapper_offset=0), offset=1),
+    "magic 1 compacted": fetch(
+        message_set(1, [Item(offset=3), Item(offset=7)], codec=GZIP, base_offset=66)
+        + messages(0, ITEMS, base_offset=74)
+    ),
+    "magic 1 cut at the end": fetch(messages(1, ITEMS * 2, base_offset=69)[:-1]),
+    "magic 0 cut off": fetch(message_set(0, ITEMS, codec=GZIP)[:-1]),
 }
 ODD = {
     "blank": fetch(batch(SPECIAL, base_offset=70)),
@@ -169,7 +195,19 @@ ODD = {
     "damaged": fetch(batch(ITEMS, codec=GZIP, compress=lambda data: data)),
     "codec": fetch(batch(ITEMS, codec=7, compress=bytes)),
     "offsets descend": fetch(batch([Item(offset=4), Item(offset=2)], base_offset=66, last_offset_delta=4)),
-    "message set": fetch(message_set(1, ITEMS)),
+    "message checksum": fetch(messages(1, ITEMS) + message(1, crc=1)),
+    "inner checksum": fetch(
+        message_set(1, ITEMS, codec=GZIP, compress=lambda data: gzip.compress(data[:-1] + b"?"))
+    ),
+    "inner cut off": fetch(message_set(1, ITEMS, codec=GZIP, compress=lambda data: gzip.compress(data[:-1]))),
+    "inner codec": fetch(
+        message(1, Item(None, gzip.compress(message_set(1, ITEMS, codec=GZIP))), attributes=GZIP)
+    ),
+    "inner magic": fetch(message(1, Item(None, gzip.compress(messages(0, ITEMS))), attributes=GZIP)),
+    "no inner message": fetch(message(0, Item(None, gzip.compress(b"")), attributes=GZIP)),
+    "message size": fetch(messages(0, ITEMS) + message(0, size=15) + bytes(9)),
+    "magic 0 and 2": fetch(messages(0, ITEMS, base_offset=70) + batch(ITEMS, base_offset=73)),
+    "magic 2 and 1": fetch(batch(ITEMS, base_offset=70) + messages(1, ITEMS, base_offset=73)),
     "aborted": fetch(batch(ITEMS), aborted_transactions=[{"producer_id": 7, "first_offset": 0}]),
     "error": produce(batch(ITEMS, **NUMBERED), error_code=6),
     "Kafka's own": fetch(batch(ITEMS), topic="__consumer_offsets"),
@@ -203,6 +241,13 @@ def test_fetched_batches_are_joined(tmp_path: Path) -> None:
     fetched = [record["e2e_latency_us"] for record in records if record["api"] == "Fetch"]
     assert None not in fetched[:3]
     assert fetched[3:6] == [None] * 3
+
+
+def test_exchanges_that_name_a_cluster_are_taken(tmp_path: Path) -> None:
+    metadata = Template(request(METADATA, 9, {"topics": []}), response(METADATA, 9, {"cluster_id": "c1"}))
+    lines, taken = compare(blocks([USUAL["plain"], metadata, USUAL["plain"]], tmp_path))
+    assert taken == 5
+    assert [json.loads(line)["cluster_id"] for line in lines][-3:] == ["c1"] * 3
 
 
 FILTERS = [

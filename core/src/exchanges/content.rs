@@ -6,7 +6,8 @@ use crate::exchanges::connection::{Frame, API_VERSIONS};
 use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
-use crate::kafka::tree::{elements, name_of, record_count, Bodies, Decoded, Name, TopicNames, Value};
+use crate::kafka::entries::record_count;
+use crate::kafka::tree::{elements, name_of, Bodies, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};
 
 const FETCH: i16 = 1;
@@ -100,12 +101,12 @@ impl Row {
         Ok(found)
     }
 
-    /// Number and size of the records. None if the API has none.
-    pub fn records(&self, decoded: &Decoded<'_>) -> Result<Option<(u64, usize)>, Odd> {
+    /// Number and size of the records. None if the API has none; the number is None if compression hides it.
+    pub fn records(&self, decoded: &Decoded<'_>) -> Result<Option<(Option<u64>, usize)>, Odd> {
         if self.request_records.is_empty() && self.response_records.is_empty() {
             return Ok(None);
         }
-        let (mut number, mut size) = (0, 0);
+        let (mut number, mut size) = (Some(0), 0);
         let both = [
             (&self.request_records, &decoded.request),
             (&self.response_records, &decoded.response),
@@ -114,7 +115,8 @@ impl Row {
             for path in paths {
                 each(body, path, &mut |value| {
                     if let Value::Records(data) = value {
-                        number += record_count(data).map_err(|_| Why::Records.odd())?;
+                        let more = record_count(data).map_err(|_| Why::Records.odd())?;
+                        number = number.zip(more).map(|(number, more)| number + more);
                         size += data.len();
                     }
                     Ok(())

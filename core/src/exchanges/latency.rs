@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::exchanges::usage::Fields;
-use crate::kafka::tree::{batches, field, list, Decoded, Name, Value};
+use crate::kafka::entries::entries;
+use crate::kafka::tree::{field, list, Decoded, Name, Value};
 use crate::{Odd, Why};
 
 pub const FETCH: i16 = 1;
@@ -208,13 +209,12 @@ impl Fields {
                 is_unseen = true;
                 continue;
             };
-            for batch in batches(data) {
-                let batch = batch?;
-                let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
-                if last.ok_or(Odd)? >= ends[which] {
+            for entry in entries(data) {
+                let entry = entry?;
+                if entry.last_offset()? >= ends[which] {
                     break;
                 }
-                ready += LOG_OVERHEAD + i64::from(batch.length);
+                ready += LOG_OVERHEAD + i64::from(entry.size());
                 if ready >= needed {
                     return Ok(Some(false));
                 }

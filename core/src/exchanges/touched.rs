@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::exchanges::connection::NAME_BYTES;
-use crate::kafka::tree::{batches, elements, field, name_of, Batch, Decoded, Name, TopicNames, Value};
+use crate::kafka::entries::{entries, Batch, LogEntry};
+use crate::kafka::tree::{elements, field, name_of, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};
 
 /// The fields of a struct that describe a partition, and those with structs that do.
@@ -31,16 +32,17 @@ pub struct Touched<'b, 'a> {
     pub records: Option<RecordBatches>,
 }
 
-/// The sums of batch headers; all batches are complete.
+/// The sums of the headers of batches, or of messages before there were any.
 pub struct RecordBatches {
     pub bytes: usize,
-    pub records: u64,
+    /// None: compression hides the number.
+    pub records: Option<u64>,
     pub number: usize,
     pub control: usize,
     pub markers: u64,
     /// Each once.
     pub codecs: Vec<&'static str>,
-    pub first: Option<Batch>,
+    pub first: Option<LogEntry>,
     pub last_offset: Option<i64>,
     pub max_timestamp_ms: i64,
 }
@@ -228,7 +230,7 @@ impl RecordBatches {
     fn of(data: &[u8]) -> Result<Self, Odd> {
         let mut all = RecordBatches {
             bytes: data.len(),
-            records: 0,
+            records: Some(0),
             number: 0,
             control: 0,
             markers: 0,
@@ -237,29 +239,30 @@ impl RecordBatches {
             last_offset: None,
             max_timestamp_ms: -1,
         };
-        for batch in batches(data) {
-            let batch = batch?;
+        for entry in entries(data) {
+            let entry = entry.map_err(|_| Why::Records.odd())?;
+            let is_alike = |first: &LogEntry| first.batch().is_some() == entry.batch().is_some();
+            if !all.first.as_ref().is_none_or(is_alike) {
+                return Err(Why::Records.odd());
+            }
             all.number += 1;
-            let records = u64::try_from(batch.records).unwrap_or(0);
-            all.records += records;
-            if batch.is_control() {
+            let records = entry.records();
+            all.records = all.records.zip(records).map(|(all, records)| all + records);
+            if entry.batch().is_some_and(Batch::is_control) {
                 all.control += 1;
-                all.markers += records;
+                all.markers += records.unwrap_or(0);
             }
-            if !all.codecs.contains(&batch.codec()) {
-                all.codecs.push(batch.codec());
+            if !all.codecs.contains(&entry.codec()) {
+                all.codecs.push(entry.codec());
             }
-            let last_offset = batch.base_offset.checked_add(batch.last_offset_delta.into());
-            all.last_offset = Some(
-                last_offset
-                    .filter(|offset| *offset != i64::MIN)
-                    .ok_or_else(|| Why::Records.odd())?,
-            );
+            let last_offset = entry.last_offset();
+            let last_offset = last_offset.ok().filter(|offset| *offset != i64::MIN);
+            all.last_offset = Some(last_offset.ok_or_else(|| Why::Records.odd())?);
             all.max_timestamp_ms = match all.number {
-                1 => batch.max_timestamp,
-                _ => all.max_timestamp_ms.max(batch.max_timestamp),
+                1 => entry.max_timestamp(),
+                _ => all.max_timestamp_ms.max(entry.max_timestamp()),
             };
-            all.first.get_or_insert(batch);
+            all.first.get_or_insert(entry);
         }
         Ok(all)
     }

@@ -2,7 +2,8 @@
 
 use crate::exchanges::fetch_sessions::{Position, Step};
 use crate::exchanges::touched::Touched;
-use crate::kafka::tree::{batches, field, list, name_of, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::kafka::entries::{entries, Batch};
+use crate::kafka::tree::{field, list, name_of, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::{Odd, Why};
 
 /// Exchanges that are named.
@@ -15,10 +16,6 @@ pub const PIECE_NS: i64 = 10 * SECOND_NS;
 const PAUSE_US: i64 = 500_000;
 /// Records of this size may be worth a note.
 const LARGE_BYTES: usize = 1_000_000;
-const UNCOMPRESSED: i16 = 0;
-const CODEC_MASK: i16 = 7;
-const TRANSACTIONAL: i16 = 0x10;
-const CONTROL: i16 = 0x20;
 /// Compressed batches that Python decompresses: all in the first exchanges of a connection, and one in so many.
 const FIRST_EXCHANGES: u64 = 20;
 const ONE_IN: u32 = 16;
@@ -123,18 +120,19 @@ impl Write {
         if data.len() >= LARGE_BYTES {
             return Err(Why::Records.odd());
         }
-        for batch in batches(data) {
-            let batch = batch?;
-            let codec = batch.attributes & CODEC_MASK;
+        for entry in entries(data) {
+            let entry = entry.map_err(|_| Why::Records.odd())?;
+            let records = entry.records().filter(|number| *number > 0);
+            let is_far = is_far(entry.max_timestamp(), time_ns / MS_NS);
+            let records = records.filter(|_| !is_far).ok_or_else(|| Why::Records.odd())?;
+            write.records += records;
+            tally(&mut write.codecs, entry.codec(), 1);
+            let Some(batch) = entry.batch() else { continue };
             let is_sampled = number <= FIRST_EXCHANGES || batch.crc % ONE_IN == 0;
-            let is_odd = batch.attributes & (TRANSACTIONAL | CONTROL) != 0;
-            let is_far = is_far(batch.max_timestamp, time_ns / MS_NS);
-            if is_odd || is_far || (codec != UNCOMPRESSED && is_sampled) || batch.records <= 0 {
+            let is_odd = batch.is_transactional() || batch.is_control();
+            if is_odd || (entry.compression() != 0 && is_sampled) {
                 return Err(Why::Records.odd());
             }
-            let records = u64::from(batch.records.unsigned_abs());
-            write.records += records;
-            tally(&mut write.codecs, batch.codec(), 1);
             if is_repeatable {
                 write.repeatable.push((batch.crc, batch.length, time_ns));
             }
@@ -224,19 +222,15 @@ impl Read {
     pub fn of(data: Option<&[u8]>, mut position: Position) -> Result<Self, Odd> {
         let (mut records, mut codecs) = (0, Vec::new());
         let mut newest_ms = None;
-        for batch in batches(data.unwrap_or_default()) {
-            let batch = batch?;
-            if batch.attributes & CONTROL != 0 {
-                return Err(Why::Records.odd());
-            }
-            records += u64::try_from(batch.records).unwrap_or(0);
-            tally(&mut codecs, batch.codec(), 1);
-            let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
-            position.next_offset = Some(
-                last.and_then(|last| last.checked_add(1))
-                    .ok_or_else(|| Why::Records.odd())?,
-            );
-            newest_ms = newest_ms.max(Some(batch.max_timestamp));
+        for entry in entries(data.unwrap_or_default()) {
+            let entry = entry.map_err(|_| Why::Records.odd())?;
+            let number = entry.records();
+            let number = number.filter(|_| !entry.batch().is_some_and(Batch::is_control));
+            records += number.ok_or_else(|| Why::Records.odd())?;
+            tally(&mut codecs, entry.codec(), 1);
+            let next = entry.last_offset().ok().and_then(|last| last.checked_add(1));
+            position.next_offset = Some(next.ok_or_else(|| Why::Records.odd())?);
+            newest_ms = newest_ms.max(Some(entry.max_timestamp()));
         }
         position.newest_ms = newest_ms.filter(|ms| *ms != -1);
         position.check()?;

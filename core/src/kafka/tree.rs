@@ -1,4 +1,4 @@
-//! Bodies -> trees of values, whose text and bytes stay in the frame; and topic names and record batches in them.
+//! Bodies -> trees of values, whose text and bytes stay in the frame; and topic names in them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -365,77 +365,6 @@ impl Bodies {
     }
 }
 
-/// The header of a record batch of magic 2, as in kafka/records.py.
-pub struct Batch {
-    pub base_offset: i64,
-    pub length: i32,
-    pub leader_epoch: i32,
-    pub crc: u32,
-    pub attributes: i16,
-    pub last_offset_delta: i32,
-    pub base_timestamp: i64,
-    pub max_timestamp: i64,
-    pub producer_id: i64,
-    pub producer_epoch: i16,
-    pub base_sequence: i32,
-    pub records: i32,
-}
-
-impl Batch {
-    pub fn codec(&self) -> &'static str {
-        let codecs = [
-            "none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7",
-        ];
-        codecs[usize::from(self.attributes as u16 & 7)]
-    }
-
-    pub fn is_transactional(&self) -> bool {
-        self.attributes & 0x10 != 0
-    }
-
-    /// Whether it has markers of transactions instead of records.
-    pub fn is_control(&self) -> bool {
-        self.attributes & 0x20 != 0
-    }
-}
-
-/// The headers of complete batches. Anything else is odd.
-pub fn batches(data: &[u8]) -> impl Iterator<Item = Result<Batch, Odd>> + '_ {
-    let mut reader = Reader::new(data, 0);
-    std::iter::from_fn(move || (reader.left() > 0).then(|| batch(&mut reader)))
-}
-
-fn batch(reader: &mut Reader<'_>) -> Result<Batch, Odd> {
-    let base_offset = reader.i64()?;
-    let length = reader.i32()?;
-    let mut rest = Reader::new(reader.take(usize::try_from(length).map_err(|_| Odd)?)?, 0);
-    let leader_epoch = rest.i32()?;
-    if rest.byte()? != 2 {
-        return Err(Odd);
-    }
-    Ok(Batch {
-        base_offset,
-        length,
-        leader_epoch,
-        crc: u32::from_be_bytes(rest.array()?),
-        attributes: rest.i16()?,
-        last_offset_delta: rest.i32()?,
-        base_timestamp: rest.i64()?,
-        max_timestamp: rest.i64()?,
-        producer_id: rest.i64()?,
-        producer_epoch: rest.i16()?,
-        base_sequence: rest.i32()?,
-        records: rest.i32()?,
-    })
-}
-
-/// The number of records in complete batches.
-pub fn record_count(data: &[u8]) -> Result<u64, Odd> {
-    batches(data).try_fold(0, |sum, batch| {
-        Ok(sum + u64::try_from(batch?.records).unwrap_or(0))
-    })
-}
-
 /// What stands for the ID of a topic; the zero ID itself. One that may still get a name is odd.
 pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
     let text = std::str::from_utf8(id).map_err(|_| Odd)?;
@@ -469,24 +398,5 @@ pub fn field(body: Option<&Value<'_>>, name: Name) -> Result<Option<i64>, Odd> {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Int(number)) => Ok(Some(*number)),
         Some(_) => Err(Odd),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn record_counts_need_whole_batches() {
-        let mut batch = vec![0; 61];
-        batch[11] = 49;
-        batch[16] = 2;
-        batch[60] = 3;
-        assert_eq!(record_count(&batch), Ok(3));
-        assert_eq!(record_count(&[&batch[..], &batch[..]].concat()), Ok(6));
-        assert_eq!(record_count(&batch[..60]), Err(Odd));
-        assert_eq!(record_count(&[&batch[..], &[0]].concat()), Err(Odd));
-        batch[16] = 1;
-        assert_eq!(record_count(&batch), Err(Odd));
     }
 }

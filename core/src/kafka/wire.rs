@@ -33,6 +33,11 @@ impl<'a> Reader<'a> {
         self.data.len().saturating_sub(self.pos)
     }
 
+    /// A byte ahead of the next one. None: there is none.
+    pub fn peek(&self, ahead: usize) -> Option<u8> {
+        self.data.get(self.pos.checked_add(ahead)?).copied()
+    }
+
     pub fn take(&mut self, size: usize) -> Result<&'a [u8], Odd> {
         let end = self.pos.checked_add(size).ok_or(Odd)?;
         let slice = self.data.get(self.pos..end).ok_or(Odd)?;

@@ -18,12 +18,10 @@ use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
 use crate::sinks::connection_log::Log;
-use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known};
+use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
-use crate::sinks::records::{
-    IsPartition, Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects,
-};
+use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
 use crate::sinks::rows::{RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
@@ -202,7 +200,10 @@ impl<'py> FromPyObject<'_, 'py> for Plan {
         let mut receivers = Receivers::default();
         let sink: Box<dyn Sink> = match kind.to_cow()?.as_ref() {
             "LinePlan" => Box::new(Lines::new(line_plan(&output)?)),
-            "RecordPlan" => Box::new(RecordWriter::new(record_plan(&output, &mut receivers)?)),
+            "RecordPlan" => Box::new(RecordWriter::new(
+                record_plan(&output, &mut receivers)?,
+                partition_test(get(&output, "is_partition")?),
+            )),
             "RowPlan" => Box::new(Rows::new(row_plan(&output, &mut receivers)?)),
             "TallyPlan" => Box::new(Tallies::new(
                 tally_plan(&output, &mut receivers)?,
@@ -320,7 +321,6 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
-    let learn: Function = get(plan, "learn")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
@@ -339,15 +339,20 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         alive: alive
             .map(|alive| Ok::<_, PyErr>(AliveMembers::new(get(&alive, "member")?)))
             .transpose()?,
-        learn: Box::new(move |info, cluster, versions| {
-            Python::attach(|py| learn.call(py, (info, cluster, versions)))
-        }),
+        learn: learn(plan)?,
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         expected: Box::new(move |info, api_key, end_ns, errors| {
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
         }),
         memory: memory.map(|memory| memory_plan(&memory, receivers)).transpose()?,
     })
+}
+
+fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
+    let learn: Function = get(plan, "learn")?;
+    Ok(Box::new(move |info, cluster, versions| {
+        Python::attach(|py| learn.call(py, (info, cluster, versions)))
+    }))
 }
 
 fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RecordPlan> {
@@ -360,7 +365,6 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
     let printed: Function = get(plan, "printed")?;
     let format: String = get(plan, "format")?;
-    let is_partition: Option<Function> = get(plan, "is_partition")?;
     let selects: Option<Function> = get(plan, "selects")?;
     let (optional, inflate): (Function, Function) = (get(plan, "optional")?, get(plan, "inflate")?);
     receivers.carried = get(plan, "join")?;
@@ -380,11 +384,6 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
             Python::attach(|py| printed.call(py, (PyBytes::new(py, payload), is_key)))
         }),
         directions: get(plan, "directions")?,
-        is_partition: is_partition.map(|is_partition| {
-            Box::new(move |names: &[&str], partition| {
-                Python::attach(|py| is_partition.call(py, (names.to_vec(), partition)))
-            }) as Box<IsPartition>
-        }),
         selects: selects.map(|selects| {
             Box::new(move |offset, payloads: &Payloads<'_>| {
                 Python::attach(|py| {
@@ -396,9 +395,9 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         optional: Box::new(move |payloads: &Payloads<'_>| {
             Python::attach(|py| optional.call(py, objects(py, payloads)))
         }),
-        inflate: Box::new(move |number, is_first, codec, data| {
+        inflate: Box::new(move |number, is_first, codec, magic, data| {
             Python::attach(|py| {
-                let arguments = (number, is_first, codec, PyBytes::new(py, data));
+                let arguments = (number, is_first, codec, magic, PyBytes::new(py, data));
                 inflate.call::<Vec<u8>>(py, arguments)
             })
         }),
@@ -407,6 +406,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
             headers,
             all_headers,
         },
+        learn: learn(plan)?,
         has_room: has_room.map(|has_room| {
             Box::new(move || Python::attach(|py| has_room.call(py, ()))) as Box<dyn Fn() -> _ + Send + Sync>
         }),
@@ -444,11 +444,12 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
     })
 }
 
-/// Which partitions are counted.
+/// Which partitions are selected.
 fn partition_test(is_partition: Option<Function>) -> Option<NameTest> {
     let is_partition = is_partition?;
-    let classify = move |name: &str, number: Option<i64>| {
-        Python::attach(|py| match is_partition.call(py, (name, number))? {
+    let classify = move |name: &str, id: Option<&str>, number: Option<i64>| {
+        let names: Vec<&str> = std::iter::once(name).chain(id).collect();
+        Python::attach(|py| match is_partition.call(py, (names, number))? {
             true => Ok(Vote::Selected),
             false => Ok(Vote::Nothing),
         })
@@ -573,7 +574,7 @@ fn test(
             let of_kind = Mention::named(&kind).ok_or_else(|| unknown(kind.clone()))?;
             name_tests.push(NameTest::new(
                 of_kind,
-                Box::new(move |name, number| {
+                Box::new(move |name, _, number| {
                     Python::attach(|py| {
                         let vote = classify.call(py, (name, number))?;
                         if let Some(note) = &note {

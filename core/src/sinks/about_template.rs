@@ -6,7 +6,8 @@
 
 use std::fmt::Write;
 
-use crate::kafka::tree::{record_count, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::kafka::entries::record_count;
+use crate::kafka::tree::{Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::sinks::decimal::{push, push_digits};
 use crate::{Odd, Why};
 
@@ -524,14 +525,15 @@ fn records_of<'a>(partition: &Value<'a>) -> &'a [u8] {
 
 /// Number and size of the records in topics.
 fn records(topics: &[&Value], out: &mut String) -> Result<(), Odd> {
-    let (mut number, mut bytes) = (0, 0);
+    let (mut number, mut bytes) = (Some(0), 0);
     for topic in topics {
         for partition in array_of(topic) {
             if partition.get(RECORDS).is_none() {
                 return Err(Odd);
             }
             let data = records_of(partition);
-            number += record_count(data)?;
+            let more = record_count(data)?;
+            number = number.zip(more).map(|(number, more)| number + more);
             bytes += data.len();
         }
     }
@@ -539,7 +541,10 @@ fn records(topics: &[&Value], out: &mut String) -> Result<(), Odd> {
         out.push_str("no records");
         return Ok(());
     }
-    many(number, "record", out);
+    match number {
+        Some(number) => many(number, "record", out),
+        None => out.push_str("compressed message sets"),
+    }
     out.push_str(", ");
     size(bytes, out);
     Ok(())

@@ -109,7 +109,7 @@ pub struct RowFacts<'a> {
     pub errors: Vec<String>,
     pub expected_errors: Vec<String>,
     pub throttle_time_ms: Option<i64>,
-    pub records: Option<(u64, usize)>,
+    pub records: Option<(Option<u64>, usize)>,
     pub bodies: [&'a [u8]; 2],
 }
 
@@ -149,7 +149,7 @@ impl RowFacts<'_> {
             Content::Errors => cell.texts(&self.errors),
             Content::ExpectedErrors => cell.texts(&self.expected_errors),
             Content::ThrottleTime => cell.number(self.throttle_time_ms),
-            Content::Records => cell.number(self.records.and_then(|records| records.0.try_into().ok())),
+            Content::Records => cell.number(self.records.and_then(|records| records.0?.try_into().ok())),
             Content::RecordsBytes => cell.number(self.records.and_then(|records| bytes(records.1))),
             Content::Request => cell.json(self.bodies[0]),
             Content::Response => cell.json(self.bodies[1]),

@@ -67,8 +67,11 @@ pub enum Vote {
     Excluded,
 }
 
-/// From a name, and the number of a partition.
-pub type Classify = Box<dyn Fn(&str, Option<i64>) -> Result<Vote, Odd> + Send + Sync>;
+/// From a name, and its ID if both are known, and the number of a partition.
+pub type Classify = Box<dyn Fn(&str, Option<&str>, Option<i64>) -> Result<Vote, Odd> + Send + Sync>;
+
+/// By name, and number of a partition.
+type Votes = HashMap<Box<str>, BTreeMap<Option<i64>, Vote>>;
 
 /// A test of what bodies mention.
 pub struct NameTest {
@@ -81,8 +84,8 @@ pub struct NameTest {
     pub may_exclude: bool,
     /// Whether all names are classified while nothing is selected, so that Python notes them.
     pub is_noted: bool,
-    /// By name, and number of a partition.
-    known: HashMap<Box<str>, BTreeMap<Option<i64>, Vote>>,
+    /// By ID; without one, under an empty one.
+    known: BTreeMap<Box<str>, Votes>,
     /// How many there are.
     held: usize,
 }
@@ -213,23 +216,30 @@ impl NameTest {
             otherwise,
             may_exclude,
             is_noted,
-            known: HashMap::new(),
+            known: BTreeMap::new(),
             held: 0,
         }
     }
 
-    pub fn vote(&mut self, name: &str, number: Option<i64>) -> Result<Vote, Odd> {
-        if let Some(known) = self.known.get(name).and_then(|numbers| numbers.get(&number)) {
+    /// `id`: of a topic with this name; None: it has none, or only that is known.
+    pub fn vote(&mut self, name: &str, id: Option<&str>, number: Option<i64>) -> Result<Vote, Odd> {
+        let key = id.unwrap_or_default();
+        let known = self
+            .known
+            .get(key)
+            .and_then(|names| names.get(name)?.get(&number));
+        if let Some(known) = known {
             return Ok(*known);
         }
-        let vote = (self.classify)(name, number)?;
+        let vote = (self.classify)(name, id, number)?;
         if name.len() <= VOTE_BYTES {
             if self.held >= VOTES {
                 self.known.clear();
                 self.held = 0;
             }
             self.held += 1;
-            self.known.entry(name.into()).or_default().insert(number, vote);
+            let names = self.known.entry(key.into()).or_default();
+            names.entry(name.into()).or_default().insert(number, vote);
         }
         Ok(vote)
     }
@@ -255,11 +265,11 @@ impl NameTest {
             Mention::Partition => (&[], &[]),
         };
         for name in names.iter().chain(more) {
-            add(self.vote(name, None)?);
+            add(self.vote(name, None, None)?);
         }
         if self.kind == Mention::Partition {
             for (topic, number) in &mentioned.partitions {
-                add(self.vote(topic, Some(*number))?);
+                add(self.vote(topic, None, Some(*number))?);
             }
         }
         let is_whole = !mentioned.is_partial || matches!(self.kind, Mention::Group | Mention::GroupId);
@@ -597,7 +607,7 @@ mod tests {
     #[test]
     fn a_name_that_excludes_outweighs_those_that_select() {
         static CALLS: AtomicUsize = AtomicUsize::new(0);
-        let classify: Classify = Box::new(|name, _| {
+        let classify: Classify = Box::new(|name, _, _| {
             CALLS.fetch_add(1, Ordering::Relaxed);
             Ok(match name {
                 "no" => Vote::Excluded,
@@ -623,7 +633,24 @@ mod tests {
         assert_eq!(CALLS.load(Ordering::Relaxed), 5);
         let many: Vec<String> = (0..2 * VOTES).map(|number| number.to_string()).collect();
         is_true(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(name_tests.known.len() <= VOTES);
+        assert!(name_tests.known.values().map(HashMap::len).sum::<usize>() <= VOTES);
+    }
+
+    #[test]
+    fn a_name_with_an_id_is_another_than_without() {
+        let classify: Classify = Box::new(|name, id, number| {
+            Ok(match (name, id, number) {
+                ("name", Some("id"), Some(3)) => Vote::Selected,
+                _ => Vote::Nothing,
+            })
+        });
+        let mut test = NameTest::new(Mention::Partition, classify, (false, false), false);
+        for _ in 0..2 {
+            assert_eq!(test.vote("name", Some("id"), Some(3)), Ok(Vote::Selected));
+            assert_eq!(test.vote("name", None, Some(3)), Ok(Vote::Nothing));
+            assert_eq!(test.vote("id", None, Some(3)), Ok(Vote::Nothing));
+            assert_eq!(test.vote("name", Some("id"), Some(4)), Ok(Vote::Nothing));
+        }
     }
 
     #[test]
@@ -633,7 +660,7 @@ mod tests {
             (Mention::Topic, true, [None, None]),
             (Mention::Group, true, [Some(true), Some(false)]),
         ] {
-            let classify: Classify = Box::new(|name, _| {
+            let classify: Classify = Box::new(|name, _, _| {
                 Ok(match name {
                     "yes" => Vote::Selected,
                     _ => Vote::Nothing,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
+use crate::exchanges::content::ApiRange;
 use crate::kafka::tree::{Bodies, Decoded, TopicNames};
 use crate::sinks::decimal::push_digits;
 use crate::{Odd, Why};
@@ -60,6 +61,10 @@ pub struct CommonPlan<T> {
     /// Whether exchanges with errors in the response are left to Python.
     pub leaves_flaws: bool,
 }
+
+/// Takes what a connection shares, the cluster that an exchange names, and the versions that the broker supports.
+/// Returns whether what the connection shares has changed.
+pub type Learn = dyn Fn(&Handle, Option<&str>, Vec<ApiRange>) -> Result<bool, Odd> + Send + Sync;
 
 /// What is known of a connection.
 pub trait Known {

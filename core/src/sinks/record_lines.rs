@@ -1,7 +1,8 @@
 //! Values of bodies, and keys and values of records, as JSON (kdissect/tables/values.py); the latter also as text
 //! (kdissect/text/table.py).
 
-use crate::kafka::tree::{batches, Batch, Value};
+use crate::kafka::entries::{entries, LogEntry};
+use crate::kafka::tree::Value;
 use crate::sinks::decimal::put;
 use crate::Odd;
 
@@ -112,8 +113,8 @@ pub fn value_json(keys: &[String], value: &Value<'_>, out: &mut Vec<u8>) -> Resu
             base64(bytes, out);
             out.extend_from_slice(b"\"}");
         }
-        Value::Records(data) => listed(batches(data), b"[", b"]", out, |batch, out| {
-            header(&batch?, out);
+        Value::Records(data) => listed(entries(data), b"[", b"]", out, |entry, out| {
+            header(&entry?, out);
             Ok(())
         })?,
         Value::List(values) => listed(values.iter(), b"[", b"]", out, |each, out| {
@@ -145,55 +146,68 @@ fn listed<T>(
     Ok(())
 }
 
-/// The header of a batch, with its attributes by name.
-fn header(batch: &Batch, out: &mut Vec<u8>) {
-    let Batch {
-        base_offset,
-        length,
-        leader_epoch,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        records,
-    } = batch;
-    let has = |bit: i16| attributes & bit != 0;
-    for (name, number) in [
-        ("{\"base_offset\":", *base_offset),
-        (",\"batch_length\":", (*length).into()),
-        (",\"partition_leader_epoch\":", (*leader_epoch).into()),
-        (",\"magic\":2,\"crc\":", (*crc).into()),
-        (",\"attributes\":", (*attributes).into()),
-        (",\"last_offset_delta\":", (*last_offset_delta).into()),
-        (",\"base_timestamp\":", *base_timestamp),
-        (",\"max_timestamp\":", *max_timestamp),
-        (",\"producer_id\":", *producer_id),
-        (",\"producer_epoch\":", (*producer_epoch).into()),
-        (",\"base_sequence\":", (*base_sequence).into()),
-        (",\"records_count\":", (*records).into()),
-    ] {
-        out.extend_from_slice(name.as_bytes());
-        put(out, number);
+/// The header of a batch or message, with its attributes by name.
+fn header(entry: &LogEntry, out: &mut Vec<u8>) {
+    let put_all = |numbers: &[(&str, i64)], out: &mut Vec<u8>| {
+        for (name, number) in numbers {
+            out.extend_from_slice(name.as_bytes());
+            put(out, *number);
+        }
+    };
+    match entry {
+        LogEntry::Batch(batch) => put_all(
+            &[
+                ("{\"base_offset\":", batch.base_offset),
+                (",\"batch_length\":", batch.length.into()),
+                (",\"partition_leader_epoch\":", batch.leader_epoch.into()),
+                (",\"magic\":", entry.magic().into()),
+                (",\"crc\":", batch.crc.into()),
+                (",\"attributes\":", batch.attributes.into()),
+                (",\"last_offset_delta\":", batch.last_offset_delta.into()),
+                (",\"base_timestamp\":", batch.base_timestamp),
+                (",\"max_timestamp\":", batch.max_timestamp),
+                (",\"producer_id\":", batch.producer_id),
+                (",\"producer_epoch\":", batch.producer_epoch.into()),
+                (",\"base_sequence\":", batch.base_sequence.into()),
+                (",\"records_count\":", batch.records.into()),
+            ],
+            out,
+        ),
+        LogEntry::Message(message) => {
+            put_all(
+                &[
+                    ("{\"offset\":", message.offset),
+                    (",\"message_size\":", message.size.into()),
+                    (",\"crc\":", message.crc.into()),
+                    (",\"magic\":", message.magic.into()),
+                    (",\"attributes\":", message.attributes.into()),
+                ],
+                out,
+            );
+            if let Some(timestamp) = message.timestamp {
+                put_all(&[(",\"timestamp\":", timestamp)], out);
+            }
+        }
     }
-    for text in [",\"compression\":\"", batch.codec(), "\",\"timestamp_type\":\""] {
+    let timestamp_type = entry
+        .timestamp_type()
+        .map(|kind| [",\"timestamp_type\":\"", kind, "\""]);
+    let compression = [",\"compression\":\"", entry.codec(), "\""];
+    for text in compression
+        .into_iter()
+        .chain(timestamp_type.into_iter().flatten())
+    {
         out.extend_from_slice(text.as_bytes());
     }
-    out.extend_from_slice(if has(0x08) {
-        b"LogAppendTime"
-    } else {
-        b"CreateTime"
-    });
-    for (name, value) in [
-        ("\",\"transactional\":", batch.is_transactional()),
-        (",\"control\":", has(0x20)),
-        (",\"delete_horizon\":", has(0x40)),
-    ] {
-        out.extend_from_slice(name.as_bytes());
-        put_bool(out, value);
+    if let Some(batch) = entry.batch() {
+        for (name, value) in [
+            (",\"transactional\":", batch.is_transactional()),
+            (",\"control\":", batch.is_control()),
+            (",\"delete_horizon\":", batch.attributes & 0x40 != 0),
+        ] {
+            out.extend_from_slice(name.as_bytes());
+            put_bool(out, value);
+        }
     }
     out.push(b'}');
 }

@@ -1,16 +1,22 @@
 //! Exchanges -> the records in them as JSON lines or CSV, as `RecordLines` and `RecordCsv` in kdissect/tables/lines.py
 //! write them, or as lines of text, as `RecordTable` in kdissect/text/table.py does.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::FoundPartition;
+use crate::kafka::entries::{entries, Batch, LogEntry, NO_TIMESTAMP};
+use crate::kafka::messages;
 use crate::kafka::records::{self, Bounds, Record};
-use crate::kafka::tree::{batches, field, Batch, Decoded, Value, NO_ID};
+use crate::kafka::tree::{field, Decoded, Value, NO_ID};
 use crate::sinks::cells::{csv, Cell, Content, RowFacts};
-use crate::sinks::facts::{Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis};
+use crate::sinks::conditions::{NameTest, Vote};
+use crate::sinks::facts::{
+    Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis, Learn,
+};
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::{json, plain_text};
 use crate::sinks::sink::Sink;
@@ -20,21 +26,18 @@ use crate::Odd;
 const MAX_TEXT: usize = 1024 * 1024;
 /// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
 const TOPIC_BYTES: usize = 249;
-/// Topics of which it is known what stands for them, and partitions of which it is known whether they are selected.
+/// Topics of which it is known what stands for them.
 const MAX_TOPICS: usize = 1000;
 /// Of timestamps.
 const TIMESTAMP_DIGITS: u32 = 6;
 const MS_NS: i64 = 1_000_000;
-const NO_TIMESTAMP: i64 = -1;
 
-/// A batch from its base offset on.
+/// A batch, or a message, from its first offset on.
 const ENTRY_BYTES: usize = 18;
 const OVERHEAD: usize = 12;
 const HEADER_BYTES: usize = 61;
 const MAGIC_AT: usize = 16;
 const CRC_FROM: usize = 21;
-const CODEC: i16 = 0x07;
-const LOG_APPEND_TIME: i16 = 0x08;
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum RecordFormat {
@@ -74,6 +77,7 @@ pub enum RecordContent {
     /// Both.
     Place(usize),
     TimestampType,
+    Magic,
     Compression,
     BaseOffset,
     ProducerId,
@@ -106,6 +110,7 @@ impl RecordContent {
             "partition" => RecordContent::Partition,
             "place" => RecordContent::Place(which),
             "timestamp_type" => RecordContent::TimestampType,
+            "magic" => RecordContent::Magic,
             "compression" => RecordContent::Compression,
             "base_offset" => RecordContent::BaseOffset,
             "producer_id" => RecordContent::ProducerId,
@@ -141,9 +146,6 @@ impl RecordContent {
 /// Whether a record is selected by offset, key, value and headers.
 pub type Selects = dyn Fn(Option<i64>, &Payloads<'_>) -> Result<bool, Odd> + Send + Sync;
 
-/// See [`RecordPlan`].
-pub type IsPartition = dyn Fn(&[&str], i64) -> Result<bool, Odd> + Send + Sync;
-
 /// What a client wrote into a record.
 pub struct Payloads<'a> {
     pub key: Option<&'a [u8]>,
@@ -177,15 +179,14 @@ pub struct RecordPlan {
     pub printed: Box<dyn Fn(&[u8], bool) -> Result<String, Odd> + Send + Sync>,
     /// Whether records that were produced, and fetched, are selected.
     pub directions: (bool, bool),
-    /// Whether records of a partition are selected, given the names of its topic. None: all are.
-    pub is_partition: Option<Box<IsPartition>>,
     /// None: all are selected.
     pub selects: Option<Box<Selects>>,
     /// The columns from headers and schemas, of key, value and headers.
     pub optional: Box<dyn Fn(&Payloads<'_>) -> Result<String, Odd> + Send + Sync>,
-    /// Decompresses a batch, given the number of the exchange, whether it is the first one there, and the codec.
-    pub inflate: Box<dyn Fn(u64, bool, i16, &[u8]) -> Result<Vec<u8>, Odd> + Send + Sync>,
+    /// Decompresses a batch, given the number of the exchange, whether it is the first one there, codec and magic.
+    pub inflate: Box<dyn Fn(u64, bool, i16, u8, &[u8]) -> Result<Vec<u8>, Odd> + Send + Sync>,
     pub bounds: Bounds,
+    pub learn: Box<Learn>,
     /// Whether Python joins the batches that were produced and fetched; if so, whether there is room for more text.
     pub has_room: Option<Box<dyn Fn() -> Result<bool, Odd> + Send + Sync>>,
 }
@@ -204,8 +205,8 @@ struct Writer {
     plan: RecordPlan,
     /// By name, and by ID.
     labels: [HashMap<String, Option<String>>; 2],
-    /// Whether they are selected, by the names of the topic, and partition.
-    partitions: HashMap<(Vec<String>, i64), bool>,
+    /// Which are selected. None: all are.
+    partitions: Option<NameTest>,
     clock: Clock,
     /// For timestamps of records.
     record_clock: Clock,
@@ -315,12 +316,29 @@ impl<'b> PartitionRecords<'b> {
     }
 }
 
-/// A batch whose bytes are complete, and its records.
+/// The records of a batch, of a compressed message, or of consecutive messages of the same kind.
 struct OpenBatch<'a> {
-    header: &'a Batch,
+    /// Of messages, the first one's.
+    header: &'a LogEntry,
     base_offset: i64,
+    /// The timestamp of all of them, if the broker set it.
+    append_ms: Option<i64>,
     records: Vec<Record>,
-    data: std::borrow::Cow<'a, [u8]>,
+    data: Cow<'a, [u8]>,
+}
+
+impl OpenBatch<'_> {
+    /// Odd: offsets descend.
+    fn check(self) -> Result<Self, Odd> {
+        let are_ascending = self.records.windows(2).all(|pair| match pair {
+            [first, second] => first.offset <= second.offset,
+            _ => true,
+        });
+        match are_ascending {
+            true => Ok(self),
+            false => Err(Odd),
+        }
+    }
 }
 
 /// The bytes of the first batch. None if it is not complete.
@@ -343,12 +361,13 @@ fn first_batch(data: &[u8]) -> Result<Option<&[u8]>, Odd> {
 }
 
 impl RecordWriter {
-    pub fn new(plan: RecordPlan) -> Self {
+    /// `partitions`: which are selected; None: all are.
+    pub fn new(plan: RecordPlan, partitions: Option<NameTest>) -> Self {
         RecordWriter {
             writer: Writer {
                 plan,
                 labels: Default::default(),
-                partitions: HashMap::new(),
+                partitions,
                 clock: Clock::default(),
                 record_clock: Clock::default(),
                 template: SharedText::default(),
@@ -377,24 +396,14 @@ impl Writer {
     /// Whether records of a partition are selected.
     fn is_shown(&mut self, each: &PartitionRecords<'_>) -> Result<bool, Odd> {
         let (produced, fetched) = self.plan.directions;
-        let is_of_direction = if each.is_fetched { fetched } else { produced };
-        let (true, Some(is_partition)) = (is_of_direction, &self.plan.is_partition) else {
-            return Ok(is_of_direction);
-        };
-        let names: Vec<&str> = each.name().into_iter().chain(each.topic_id).collect();
-        let key = (
-            names.iter().map(|&name| name.to_owned()).collect(),
-            each.partition,
-        );
-        if let Some(is_shown) = self.partitions.get(&key) {
-            return Ok(*is_shown);
+        match &mut self.partitions {
+            _ if !(if each.is_fetched { fetched } else { produced }) => Ok(false),
+            None => Ok(true),
+            Some(test) => {
+                let id = each.topic_id.filter(|_| each.name().is_some());
+                Ok(test.vote(each.topic, id, Some(each.partition))? == Vote::Selected)
+            }
         }
-        let is_shown = is_partition(&names, each.partition)?;
-        if self.partitions.len() >= MAX_TOPICS {
-            self.partitions.clear();
-        }
-        self.partitions.insert(key, is_shown);
-        Ok(is_shown)
     }
 
     /// Reads a batch, as `_decode_batch` in kdissect/kafka/batches.py. `base_offset`: of its first record.
@@ -402,38 +411,98 @@ impl Writer {
     fn open<'a>(
         &self,
         whole: &'a [u8],
-        header: &'a Batch,
+        (header, batch): (&'a LogEntry, &Batch),
         base_offset: i64,
         number: u64,
         is_first: &mut bool,
     ) -> Result<OpenBatch<'a>, Odd> {
-        if header.is_control() || crc32c::crc32c(whole.get(CRC_FROM..).ok_or(Odd)?) != header.crc {
+        if batch.is_control() || crc32c::crc32c(whole.get(CRC_FROM..).ok_or(Odd)?) != batch.crc {
             return Err(Odd);
         }
-        let (codec, content) = (header.attributes & CODEC, whole.get(HEADER_BYTES..).ok_or(Odd)?);
-        let (data, place) = if codec == 0 || content.is_empty() {
+        let content = whole.get(HEADER_BYTES..).ok_or(Odd)?;
+        let (data, place): (Cow<'a, [u8]>, _) = if header.compression() == 0 || content.is_empty() {
             (whole.into(), HEADER_BYTES..whole.len())
         } else {
-            let inflated = (self.plan.inflate)(number, std::mem::take(is_first), codec, content)?;
+            let inflated = self.inflate(number, is_first, header, content)?;
             let end = inflated.len();
             (inflated.into(), 0..end)
         };
-        let bounds = self.plan.bounds;
-        let data: std::borrow::Cow<'a, [u8]> = data;
-        let records = records::read(&data, place, base_offset, header.base_timestamp, bounds)?;
-        let are_ascending = records.windows(2).all(|pair| match pair {
-            [first, second] => first.offset <= second.offset,
-            _ => true,
-        });
-        if usize::try_from(header.records) != Ok(records.len()) || !are_ascending {
+        let records = records::read(&data, place, base_offset, batch.base_timestamp, self.plan.bounds)?;
+        if usize::try_from(batch.records) != Ok(records.len()) {
             return Err(Odd);
         }
-        Ok(OpenBatch {
+        let append_ms = header.is_append_time().then_some(batch.max_timestamp);
+        OpenBatch {
             header,
             base_offset,
+            append_ms,
             records,
             data,
-        })
+        }
+        .check()
+    }
+
+    /// Reads messages, as `_decode_messages` in kdissect/kafka/batches.py. `base_offset`: of the first, if the broker
+    /// said so. Returns them and how many bytes they are; None if the first is cut off.
+    fn open_messages<'a>(
+        &self,
+        whole: &'a [u8],
+        header: &'a LogEntry,
+        base_offset: Option<i64>,
+        number: u64,
+        is_first: &mut bool,
+    ) -> Result<Option<(OpenBatch<'a>, usize)>, Odd> {
+        let max_records = self.plan.bounds.records;
+        let (mut records, end) = messages::read(whole, 0, max_records)?;
+        let Some(first) = records.first() else {
+            return Ok(None);
+        };
+        let mut data: Cow<'a, [u8]> = whole.into();
+        let mut append_ms = None;
+        if header.compression() != 0 {
+            let content = first
+                .value
+                .clone()
+                .and_then(|place| whole.get(place))
+                .ok_or(Odd)?;
+            let (magic, last_offset) = (header.magic(), first.offset);
+            append_ms = Some(first.timestamp_ms).filter(|_| magic == 1 && header.is_append_time());
+            data = self.inflate(number, is_first, header, content)?.into();
+            records = messages::read_inner(&data, magic, max_records)?;
+            // Offsets in magic 1 are relative (KIP-31). Old librdkafka producers set the wrapper's to 0.
+            let last = records.last().ok_or(Odd)?.offset;
+            if magic == 1 && last_offset != 0 {
+                let shift = last_offset.checked_sub(last).ok_or(Odd)?;
+                for record in &mut records {
+                    record.offset = record.offset.checked_add(shift).ok_or(Odd)?;
+                }
+            }
+        }
+        if let Some(base_offset) = base_offset {
+            for (index, record) in (0_i64..).zip(&mut records) {
+                record.offset = base_offset.checked_add(index).ok_or(Odd)?;
+            }
+        }
+        let base_offset = records.first().ok_or(Odd)?.offset;
+        let batch = OpenBatch {
+            header,
+            base_offset,
+            append_ms,
+            records,
+            data,
+        };
+        Ok(Some((batch.check()?, end)))
+    }
+
+    fn inflate(
+        &self,
+        number: u64,
+        is_first: &mut bool,
+        header: &LogEntry,
+        content: &[u8],
+    ) -> Result<Vec<u8>, Odd> {
+        let is_first = std::mem::take(is_first);
+        (self.plan.inflate)(number, is_first, header.compression(), header.magic(), content)
     }
 
     /// Writes the records of a partition. Returns the place of each batch in the text.
@@ -445,20 +514,70 @@ impl Writer {
         carried: &mut CarriedBatches,
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
+        let is_shown = self.is_shown(each)?;
+        match each.data.get(MAGIC_AT) {
+            Some(0 | 1) if each.data.len() >= ENTRY_BYTES => {
+                if is_shown {
+                    self.write_messages(found, each, is_first, carried, out)?;
+                }
+            }
+            _ => self.write_batches(found, each, is_shown, is_first, carried, out)?,
+        }
+        if let (Some(id), Some(topic)) = (each.topic_id, each.name()) {
+            carried.topic_ids.push((id.to_owned(), topic.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Messages of magic 0 and 1 are not joined with others.
+    fn write_messages(
+        &mut self,
+        found: &RowFacts<'_>,
+        each: &PartitionRecords<'_>,
+        is_first: &mut bool,
+        carried: &CarriedBatches,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let (mut data, mut base_offset) = (each.data, each.base_offset);
+        while let Some(header) = entries(data).next().transpose()? {
+            self.check_label(each)?;
+            let opened = self.open_messages(data, &header, base_offset, found.exchange.number, is_first)?;
+            let Some((batch, size)) = opened else { break };
+            self.batch(found, each, &batch, out)?;
+            if out.len() - carried.text.0 > MAX_TEXT {
+                return Err(Odd);
+            }
+            if base_offset.is_some() {
+                let last = batch.records.last().ok_or(Odd)?.offset;
+                base_offset = Some(last.checked_add(1).ok_or(Odd)?);
+            }
+            data = data.get(size..).ok_or(Odd)?;
+        }
+        Ok(())
+    }
+
+    fn write_batches(
+        &mut self,
+        found: &RowFacts<'_>,
+        each: &PartitionRecords<'_>,
+        is_shown: bool,
+        is_first: &mut bool,
+        carried: &mut CarriedBatches,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
         let mut is_produced = each.base_offset.is_some();
-        let is_shown = self.is_shown(each)?;
         while let Some(whole) = first_batch(data)? {
             data = data.get(whole.len()..).ok_or(Odd)?;
-            let header = batches(whole).next().ok_or(Odd)??;
+            let entry = entries(whole).next().ok_or(Odd)??;
+            let header = entry.batch().ok_or(Odd)?;
             let start_offset = base_offset.unwrap_or(header.base_offset);
             let start = out.len();
             if is_shown {
-                if self.label(each.topic, each.name().is_none())?.is_none() {
-                    return Err(Odd);
-                }
-                let batch = self.open(whole, &header, start_offset, found.exchange.number, is_first)?;
+                self.check_label(each)?;
+                let number = found.exchange.number;
+                let batch = self.open(whole, (&entry, header), start_offset, number, is_first)?;
                 self.batch(found, each, &batch, out)?;
             }
             if out.len() - carried.text.0 > MAX_TEXT {
@@ -481,10 +600,13 @@ impl Writer {
                 base_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
             }
         }
-        if let (Some(id), Some(topic)) = (each.topic_id, each.name()) {
-            carried.topic_ids.push((id.to_owned(), topic.to_owned()));
-        }
         Ok(())
+    }
+
+    /// Odd: the records of the topic are not as clients wrote them.
+    fn check_label(&mut self, each: &PartitionRecords<'_>) -> Result<(), Odd> {
+        let label = self.label(each.topic, each.name().is_none())?;
+        label.map(drop).ok_or(Odd)
     }
 
     fn batch(
@@ -500,10 +622,7 @@ impl Writer {
         let [of_key, of_value] = &plan.encodings;
         let (text, data) = (&self.template.text, &batch.data[..]);
         let offsets_known = each.is_fetched || each.base_offset.is_some();
-        let append_ms = match batch.header.attributes & LOG_APPEND_TIME {
-            0 => each.append_ms,
-            _ => each.append_ms.or(Some(batch.header.max_timestamp)),
-        };
+        let append_ms = each.append_ms.or(batch.append_ms);
         let mut time = String::new();
         let bytes = |span: &Option<Range<usize>>| match span {
             Some(place) => data.get(place.clone()).ok_or(Odd).map(Some),
@@ -585,7 +704,7 @@ impl Writer {
         let SharedText { text, places } = &mut self.template;
         text.clear();
         places.clear();
-        let header = batch.header;
+        let (entry, header) = (batch.header, batch.header.batch());
         let (request, response) = (found.exchange.request, found.exchange.response);
         let mut time = String::new();
         for (before, content) in &self.plan.columns {
@@ -615,19 +734,20 @@ impl Writer {
                     fill(start, *width, text);
                 }
                 RecordContent::TimestampType => {
-                    let is_append = header.attributes & LOG_APPEND_TIME != 0 || each.append_ms.is_some();
-                    cell.text(Some(if is_append { "LogAppendTime" } else { "CreateTime" }))?;
+                    let appended = each.append_ms.map(|_| "LogAppendTime");
+                    cell.text(appended.or(entry.timestamp_type()))?;
                 }
-                RecordContent::Compression => cell.text(Some(header.codec()))?,
+                RecordContent::Magic => cell.number(Some(entry.magic().into()))?,
+                RecordContent::Compression => cell.text(Some(entry.codec()))?,
                 RecordContent::BaseOffset => {
                     let is_known = each.is_fetched || each.base_offset.is_some();
                     cell.number(is_known.then_some(batch.base_offset))?;
                 }
-                RecordContent::ProducerId => cell.number(Some(header.producer_id))?,
-                RecordContent::ProducerEpoch => cell.number(Some(header.producer_epoch.into()))?,
-                RecordContent::BaseSequence => cell.number(Some(header.base_sequence.into()))?,
-                RecordContent::LeaderEpoch => cell.number(Some(header.leader_epoch.into()))?,
-                RecordContent::Transactional => cell.bool(header.is_transactional())?,
+                RecordContent::ProducerId => cell.number(header.map(|it| it.producer_id))?,
+                RecordContent::ProducerEpoch => cell.number(header.map(|it| it.producer_epoch.into()))?,
+                RecordContent::BaseSequence => cell.number(header.map(|it| it.base_sequence.into()))?,
+                RecordContent::LeaderEpoch => cell.number(header.map(|it| it.leader_epoch.into()))?,
+                RecordContent::Transactional => cell.bool(header.is_some_and(Batch::is_transactional))?,
                 RecordContent::Aborted if each.has_aborted => cell.bool(false)?,
                 RecordContent::Aborted => cell.null()?,
                 RecordContent::Mark => text.push(0xFF),
@@ -785,6 +905,10 @@ impl Sink for RecordWriter {
         }
         let common = &writer.plan.common;
         row.bodies.learn(&decoded, &common.topics(response.end_ns))?;
+        let (cluster, _) = row.learned(exchange.header.api_key, &decoded)?;
+        if cluster.is_some() && (writer.plan.learn)(exchange.known.info()?, cluster, Vec::new())? {
+            exchange.known.renew();
+        }
         // From here on nothing may be odd.
         if !exchange.is_selected {
             out.truncate(start);
@@ -857,14 +981,14 @@ mod tests {
             label: Box::new(|topic, _| Ok(Some(topic.to_owned()))),
             printed: Box::new(|_, _| Err(Odd)),
             directions: (true, true),
-            is_partition: None,
             selects: None,
             optional: Box::new(|_| Err(Odd)),
-            inflate: Box::new(|_, _, _, data| Ok(data.to_vec())),
+            inflate: Box::new(|_, _, _, _, data| Ok(data.to_vec())),
             bounds: BOUNDS,
+            learn: Box::new(|_, _, _| Err(Odd)),
             has_room: None,
         };
-        RecordWriter::new(plan).writer
+        RecordWriter::new(plan, None).writer
     }
 
     /// A batch of so many records.
@@ -893,14 +1017,16 @@ mod tests {
         for codec in [0, 3] {
             let whole = batch(3, codec);
             let mut is_first = true;
-            let header = batches(&whole).next().unwrap().unwrap();
-            let open = writer.open(&whole, &header, 70, 1, &mut is_first).unwrap();
+            let entry = entries(&whole).next().unwrap().unwrap();
+            let header = (&entry, entry.batch().unwrap());
+            let open = writer.open(&whole, header, 70, 1, &mut is_first).unwrap();
             assert_eq!((open.records.len(), open.base_offset), (3, 70));
             assert_eq!(is_first, codec == 0);
         }
         let is_odd = |data: &[u8]| {
-            let header = batches(data).next().unwrap().unwrap();
-            writer.open(data, &header, 0, 1, &mut false).is_err()
+            let entry = entries(data).next().unwrap().unwrap();
+            let header = (&entry, entry.batch().unwrap());
+            writer.open(data, header, 0, 1, &mut false).is_err()
         };
         assert!(is_odd(&batch(1, 0x20)), "control records");
         assert!(is_odd(&batch(11, 0)), "more than the bounds");
@@ -936,11 +1062,13 @@ mod tests {
                 return;
             };
             let whole = checked(whole.to_vec());
-            let Some(Ok(header)) = batches(&whole).next() else {
+            let Some(Ok(entry)) = entries(&whole).next() else {
                 return;
             };
+            let Some(header) = entry.batch() else { return };
             let base_offset = [header.base_offset, 0, i64::MAX][random.below(3)];
-            taken += usize::from(writer.open(&whole, &header, base_offset, 1, &mut true).is_ok());
+            let open = writer.open(&whole, (&entry, header), base_offset, 1, &mut true);
+            taken += usize::from(open.is_ok());
         });
         assert!(taken > 1000);
     }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::exchanges::content::{ApiRange, Row};
+use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
-    Answered, Clock, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis,
+    Answered, Clock, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
 use crate::sinks::handed::Handed;
 use crate::sinks::record_lines::value_json;
@@ -36,9 +36,7 @@ pub struct RowPlan {
     pub log: Option<Log>,
     /// Where members of groups are noted that are alive.
     pub alive: Option<AliveMembers>,
-    /// Takes what the connection shares, the cluster that an exchange names, and the versions that the broker
-    /// supports. Returns whether what the connection shares has changed.
-    pub learn: Box<dyn Fn(&Handle, Option<&str>, Vec<ApiRange>) -> Result<bool, Odd> + Send + Sync>,
+    pub learn: Box<Learn>,
     /// The name of the capture of an interface.
     pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
     /// Which errors are expected, given what the connection shares, API key, time of the response and all names.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::exchanges::content::{GroupEvents, Row};
 use crate::exchanges::touched::Touched;
+use crate::kafka::entries::LogEntry;
 use crate::kafka::tree::{field, Decoded, Name, Value};
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::columns::{Column, SharedColumns};
@@ -260,6 +261,7 @@ impl PartitionRow<'_> {
         let each = self.each;
         let records = each.records.as_ref();
         let first = records.and_then(|records| records.first.as_ref());
+        let batch = first.and_then(LogEntry::batch);
         let names = |which: usize| self.row.fields.get(which).map(Vec::as_slice).ok_or(Odd);
         match content {
             OfPartition::Exchange(content) => self.found.write(*content, cell),
@@ -274,22 +276,20 @@ impl PartitionRow<'_> {
             },
             OfPartition::ErrorCode => cell.number(each.error),
             OfPartition::Bytes => cell.number(records.and_then(|all| all.bytes.try_into().ok())),
-            OfPartition::Records => cell.number(records.and_then(|all| all.records.try_into().ok())),
+            OfPartition::Records => cell.number(records.and_then(|all| all.records?.try_into().ok())),
             OfPartition::Batches => cell.number(records.and_then(|all| all.number.try_into().ok())),
             OfPartition::ControlBatches => cell.number(records.and_then(|all| all.control.try_into().ok())),
             OfPartition::Markers => cell.number(records.and_then(|all| all.markers.try_into().ok())),
             OfPartition::Compression => cell.texts(records.map_or(&[][..], |all| &all.codecs)),
-            OfPartition::Magic => cell.number(first.map(|_| 2)),
-            OfPartition::ProducerId => cell.number(first.map(|batch| batch.producer_id)),
-            OfPartition::ProducerEpoch => cell.number(first.map(|batch| batch.producer_epoch.into())),
-            OfPartition::BaseSequence => cell.number(first.map(|batch| batch.base_sequence.into())),
-            OfPartition::Transactional => match first {
+            OfPartition::Magic => cell.number(first.map(|first| first.magic().into())),
+            OfPartition::ProducerId => cell.number(batch.map(|batch| batch.producer_id)),
+            OfPartition::ProducerEpoch => cell.number(batch.map(|batch| batch.producer_epoch.into())),
+            OfPartition::BaseSequence => cell.number(batch.map(|batch| batch.base_sequence.into())),
+            OfPartition::Transactional => match batch {
                 Some(batch) => cell.bool(batch.is_transactional()),
                 None => cell.null(),
             },
-            OfPartition::BaseOffset(_) if each.is_fetched => {
-                cell.number(first.map(|batch| batch.base_offset))
-            }
+            OfPartition::BaseOffset(_) if each.is_fetched => cell.number(first.map(LogEntry::base_offset)),
             OfPartition::BaseOffset(which) => cell.number(each.number(names(*which)?)?),
             OfPartition::LastOffset if !each.is_fetched => cell.null(),
             OfPartition::LastOffset => cell.number(records.and_then(|all| all.last_offset)),

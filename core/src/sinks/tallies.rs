@@ -373,7 +373,9 @@ impl Sink for Tallies {
         }
         let mut partitions = self.partitions.as_mut().filter(|_| exchange.is_selected);
         let mut check = |topic: &str, number: i64| {
-            let vote = partitions.as_mut().map(|test| test.vote(topic, Some(number)));
+            let vote = partitions
+                .as_mut()
+                .map(|test| test.vote(topic, None, Some(number)));
             match vote.transpose()? {
                 None | Some(Vote::Selected) => Ok(()),
                 Some(_) => Err(Why::Condition.odd()),
