@@ -296,9 +296,8 @@ def _shuffled(
         job = _without_names(job, scratch)
     runs = _runs(divided, min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES))))
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
-    rows = _spread(session, runs, len(runs)).mapInArrow(
-        partial(parts.of_values, read_ranges), shuffle.COLUMNS
-    )
+    spread = _spread(session, runs, len(runs))
+    rows = parts.by_tasks(spread, partial(parts.of_values, read_ranges), shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
     counts = RangeCounts(job.options.limits)
     for row in rows.where(rows.part == count).select("data").collect():  # in the order of the ranges
@@ -520,8 +519,7 @@ def _spread(session: SparkSession, values: Sequence[Any], tasks: int) -> DataFra
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
     """Run ``work`` on each partition; return the values that it yields."""
-    rows = frame.mapInArrow(work, parts.COLUMNS).collect()
-    return [from_json(row[0]) for row in rows]
+    return [from_json(row[0]) for row in parts.by_tasks(frame, work).collect()]
 
 
 def survey(

@@ -11,6 +11,7 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from pyspark.sql import DataFrame
+
     from kdissect.capture.inputs import Candidate
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 UNPUBLISHED = "_unpublished"
 """Directory beside the tables; readers ignore names that begin like this."""
 COLUMNS = "result binary"
+_MANY_OBJECTS = 10_000
 _SCHEMA = pa.schema([("result", pa.binary())])
 
 
@@ -120,6 +124,22 @@ class PathsIn(Sequence[str]):
 def _paths_in(file: Path) -> tuple[str, ...]:
     paths: tuple[str, ...] = from_json(file.read_bytes())
     return paths
+
+
+def by_tasks(
+    frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]], columns: str = COLUMNS
+) -> DataFrame:
+    """The rows that ``work`` makes of each partition."""
+    return frame.mapInArrow(partial(_in_task, work), columns)
+
+
+def _in_task(work: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[Any]) -> Iterator[Any]:
+    """Spark searches for garbage after each task. What is left when the next one begins will stay, and need
+    not be searched again: that takes longer than a small task.
+    """
+    if len(gc.get_objects()) > _MANY_OBJECTS:
+        gc.freeze()
+    return work(batches)
 
 
 def examine_files(
