@@ -3,8 +3,8 @@
 One task reads small captures. Larger ones are read once, by many tasks, and their packets are shuffled:
 
     ranges.py     files     -> ranges that tasks can read
-    shuffle.py    a range   -> bundles of packets, by part of the connections
-      Spark       sorts the rows of each part by time, and keeps them on disk
+    shuffle.py    a range   -> bundles of packets, by part of the connections, in files or kept by Spark
+                  a part    -> its packets, in order
 
 Then parts.py collects the learned facts of each part, and with those of all parts writes its tables.
 
@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, count
+from operator import attrgetter
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,7 @@ from kdissect.pipeline import notices_of
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
-from kdissect.spark.parts import PathsIn, ReadResult, TaskFile
+from kdissect.spark.parts import ListIn, ReadResult, TaskFile
 from kdissect.spark.planning import OPEN_BYTES, PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
 from kdissect.spark.session import MAX_TASKS, local_directory, own_python
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
+_LEARNERS = 4  # tasks for each core: what they learn is small, and collected
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
@@ -298,28 +300,40 @@ def _shuffled(
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
     spread = _spread(session, runs, len(runs))
     rows = parts.by_tasks(spread, partial(parts.of_values, read_ranges), shuffle.COLUMNS)
-    rows = _sorted(rows, count, stack)
+    if scratch is None:
+        rows = _sorted(rows, count, stack)
     counts = RangeCounts(job.options.limits)
-    for row in rows.where(rows.part == count).select("data").collect():  # in the order of the ranges
+    counted = rows.where(rows.part == count).select("number", "data").collect()
+    for row in sorted(counted, key=attrgetter("number")):  # in the order of the ranges
         counts.add(shuffle.counts_in(row.data))
-    rows = rows.where(rows.part < count)
     completed, skipped = shuffle.completed(counts.fragments, count, job.options.limits)
-    if completed:  # rare: only captures with fragments are sorted again
-        rows = _sorted(rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack)
+    in_parts: parts.PartBundles = parts.parts_in_rows
+    if scratch is not None:
+        files = counts.files + shuffle.stored(completed, count, scratch / "completed", job.export.mode)
+        files.sort(key=attrgetter("first_ns"))
+        in_parts = partial(parts.parts_in_files, ListIn.new(scratch / "files", files, job.export.mode))
+        rows = session.range(0, count, 1, count)
+        learners = session.range(0, count, 1, min(count, _LEARNERS * cores))
+    else:
+        learners = rows = rows.where(rows.part < count)
+        if completed:  # rare: only captures with fragments are sorted again
+            batch = pa.Table.from_batches([shuffle.batch_of(completed)])
+            learners = rows = _sorted(rows.union(session.createDataFrame(batch)), count, stack)
     read = _read(counts, skipped)
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
     if (warning := shuffle.uneven(counts)) is not None:
         read.warnings.append(warning)
-    learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
-    opened = partial(parts.open_shuffled, job, end_ns, learned)
+    learned = _merged(job, _run_tasks(learners, partial(parts.learn_shuffled, job, end_ns, in_parts)))
+    opened = partial(parts.open_shuffled, job, end_ns, in_parts, learned)
     return Division(count, job, rows, opened, learned, read)
 
 
 def _without_names(job: ExportJob, scratch: Path) -> ExportJob:
     """The job, with the names of captures in files instead of the code."""
-    files = PathsIn.new(scratch / "captures", job.paths)
-    pcapng_files = PathsIn.new(scratch / "pcapng", job.options.pcapng_files)
+    mode = job.export.mode
+    files = ListIn.new(scratch / "captures", job.paths, mode)
+    pcapng_files = ListIn.new(scratch / "pcapng", job.options.pcapng_files, mode)
     return replace(job, paths=files, options=replace(job.options, pcapng_files=pcapng_files))
 
 
