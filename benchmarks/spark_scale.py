@@ -116,7 +116,7 @@ def measured(
     sent = {
         "what is known of a file": Sent.as_json(examined[0]),
         "a range to read": Sent.as_json(expected[0]),
-        "counts of a run of ranges": Sent(len(run), timed(lambda: _added_up(run))[0] / RUNS),
+        "counts and file of a run of ranges": Sent(len(run), timed(lambda: _added_up(run))[0] / RUNS),
         "files and counts of a part": Sent.as_json(written[0]),
         "a name, in a file": Sent(len(names) / REPEATED, reading),
     }
@@ -166,7 +166,7 @@ def show(plan: Plan, size: int, seconds: dict[str, float], sent: dict[str, Sent]
     for name, count in {
         "what is known of a file": plan.files,
         "a range to read": plan.ranges,
-        "counts of a run of ranges": min(plan.ranges, plan.tasks),
+        "counts and file of a run of ranges": min(plan.ranges, plan.tasks),
         "files and counts of a part": plan.tasks,
         "a name, in a file": plan.files,
     }.items():

@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
-_LEARNERS = 4  # tasks for each core: what they learn is small, and collected
+_TASKS_PER_CORE = 4  # enough that no core waits for long for the last one
+_TASK_BYTES = 32 * MIB  # of captures: a task of Spark takes smaller parts together
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
@@ -312,8 +313,9 @@ def _shuffled(
         files = counts.files + shuffle.stored(completed, count, scratch / "completed", job.export.mode)
         files.sort(key=attrgetter("first_ns"))
         in_parts = partial(parts.parts_in_files, ListIn.new(scratch / "files", files, job.export.mode))
-        rows = session.range(0, count, 1, count)
-        learners = session.range(0, count, 1, min(count, _LEARNERS * cores))
+        few = min(count, _TASKS_PER_CORE * cores)  # what they learn is small, and collected
+        learners = session.range(0, count, 1, few)
+        rows = session.range(0, count, 1, min(count, max(few, divided.bytes // _TASK_BYTES)))
     else:
         learners = rows = rows.where(rows.part < count)
         if completed:  # rare: only captures with fragments are sorted again
@@ -476,7 +478,9 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
     small = [group for group in listed if len(group) > 1]
     if not small:
         return files
-    rows = _spread(session, list(enumerate(small)), min(len(small), _MAX_COMBINING))
+    small_bytes = sum(each.file.bytes for group in small for each in group)
+    tasks = min(len(small), 1 + small_bytes // _TASK_BYTES, _MAX_COMBINING)
+    rows = _spread(session, list(enumerate(small)), tasks)
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
         rows, partial(parts.of_values, partial(parts.combine, job))
     )
