@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SCENES = {
     "executors without kdissect get its zip": "test_clusters.py::test_a_cluster",
     "Spark Connect": "test_clusters.py::test_a_spark_connect_server",
-    "the Python of an archive": "test_clusters.py::test_workers_run_the_python_of_an_archive",
+    "the Python of an archive": "test_clusters.py::test_workers_run_the_python_of_an_archive[kdissect]",
+    "spark-submit with the Python of an archive": (
+        "test_clusters.py::test_workers_run_the_python_of_an_archive[spark-submit]"
+    ),
     "spark-submit": "test_walk.py::test_jobs_are_submitted",
     "two workers see different directories": (
         "test_standalone.py::test_the_output_is_another_mount_on_one_worker"
@@ -33,6 +36,8 @@ SCENES = {
     ),
     "a late file": "test_stream.py::test_a_file_that_comes_late_is_read",
     "a corrupt file": "test_dataframes.py::test_damage_is_counted_or_an_error",
+    "2,000 small captures": "test_decode.py::test_two_thousand_small_captures",
+    "1 GB in one connection": "test_decode.py::test_a_gigabyte_in_one_connection",
     "Delta": "test_delta.py::test_tables_in_delta",
 }
 """The test of each."""

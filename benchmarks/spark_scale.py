@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
@@ -32,13 +31,13 @@ from spark import CONNECTIONS, ring  # noqa: E402
 from traffic import WORKS  # noqa: E402
 
 from kdissect.exchanges.learned import LearnedFacts  # noqa: E402
-from kdissect.limits import DEFAULT, KIB  # noqa: E402
+from kdissect.limits import DEFAULT  # noqa: E402
 from kdissect.options import PARQUET, ExportOptions, Options  # noqa: E402
 from kdissect.spark import parts  # noqa: E402
 from kdissect.spark.decode import task_count  # noqa: E402
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order  # noqa: E402
 from kdissect.spark.session import MAX_TASKS  # noqa: E402
-from kdissect.spark.shuffle import ORDER, ExpectedRange, RangeCounts, counts_in, read_ranges  # noqa: E402
+from kdissect.spark.shuffle import ExpectedRange, RangeCounts, counts_in, read_ranges  # noqa: E402
 from kdissect.spark.values import from_json, to_json  # noqa: E402
 from kdissect.tables.export import ExportJob  # noqa: E402
 from kdissect.tables.rows import DEFAULT_TABLES  # noqa: E402
@@ -50,7 +49,6 @@ PARTS = 4
 REPEATED = 2000
 RUNS = 50
 PATH = "/share/captures/2026-11-28/broker-0123/kafka.pcap-{:07}"
-BUNDLE_BYTES = 128 * KIB
 CONNECTION_TB = 8
 
 
@@ -101,29 +99,26 @@ def measured(
     seconds["write bundles"], batches = timed(
         lambda: list(read_ranges(len(expected), PARTS, DEFAULT, directory, [expected]))
     )
-    rows = pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in ORDER])
-    of_parts = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(PARTS)]
-    of_parts = [each for each in of_parts if each]
+    (counts,) = batches[0]["data"].to_pylist()
+    in_parts = partial(parts.parts_in_files, counts_in(counts).files)
+    of_parts = [pa.RecordBatch.from_pydict({"id": [part]}) for part in range(PARTS)]
     seconds["learn facts"], learned = timed(
-        lambda: [_value(parts.learn_shuffled(job, 0, part)) for part in of_parts]
+        lambda: [_value(parts.learn_shuffled(job, 0, in_parts, [part])) for part in of_parts]
     )
     facts = LearnedFacts(DEFAULT, job.options.names)
     for each in learned:
         facts.merge(each)
-    write = partial(parts.write, job, partial(parts.open_shuffled, job, 0, facts))
-    seconds["dissect and write"], written = timed(lambda: [_value(write(part)) for part in of_parts])
-    (counts,) = rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()
+    write = partial(parts.write, job, partial(parts.open_shuffled, job, 0, in_parts, facts))
+    seconds["dissect and write"], written = timed(lambda: [_value(write([part])) for part in of_parts])
     run = _run_of(counts, files_of_run)
     names = to_json(tuple(PATH.format(number) for number in range(REPEATED)))
     reading = timed(lambda: [from_json(names) for _ in range(100)])[0] / 100 / REPEATED
-    places = rows.filter(pc.less(rows["part"], PARTS))
     sent = {
         "what is known of a file": Sent.as_json(examined[0]),
         "a range to read": Sent.as_json(expected[0]),
-        "counts of a run of ranges": Sent(len(run), timed(lambda: _added_up(run))[0] / RUNS),
+        "counts and file of a run of ranges": Sent(len(run), timed(lambda: _added_up(run))[0] / RUNS),
         "files and counts of a part": Sent.as_json(written[0]),
         "a name, in a file": Sent(len(names) / REPEATED, reading),
-        "place of a bundle": Sent(places.nbytes / places.num_rows, 0),
     }
     return seconds, sent
 
@@ -171,16 +166,13 @@ def show(plan: Plan, size: int, seconds: dict[str, float], sent: dict[str, Sent]
     for name, count in {
         "what is known of a file": plan.files,
         "a range to read": plan.ranges,
-        "counts of a run of ranges": min(plan.ranges, plan.tasks),
+        "counts and file of a run of ranges": min(plan.ranges, plan.tasks),
         "files and counts of a part": plan.tasks,
         "a name, in a file": plan.files,
     }.items():
         each = sent[name]
         cost = f"{each.bytes:,.0f} | {_size(each.bytes * count)} | {_time(each.seconds * count)}"
         print(f"| {name} | {count:,} | {cost} |")
-    bundles, place = plan.bytes // BUNDLE_BYTES, sent["place of a bundle"]
-    shuffled = _size(place.bytes * bundles)
-    print(f"| place of a bundle, which only workers sort | {bundles:,} | {place.bytes:,.0f} | {shuffled} | |")
 
 
 def _time(seconds: float) -> str:

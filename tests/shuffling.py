@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, namedtuple
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,12 +21,13 @@ from kdissect.spark import decode, parts
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
 from kdissect.spark.shuffle import (
     ORDER,
-    SCHEMA,
     ExpectedRange,
     RangeCounts,
+    batch_of,
     completed,
     counts_in,
     read_ranges,
+    stored,
 )
 from kdissect.spark.values import from_json, to_json
 from kdissect.tables import manifest
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from kdissect.spark.decode import DecodeResult
     from kdissect.spark.parts import ReadResult, WorkerPart
     from kdissect.spark.ranges import CaptureRanges
+    from kdissect.spark.shuffle import PacketFile
 
 CORES = 17
 
@@ -78,14 +81,17 @@ def decoded(
     job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
     scratch = parts.unpublished(job)
     make_directory(scratch)
-    rows, stats, skipped = shuffled(capture_ranges, count, limits, scratch)
-    divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
+    files, stats, skipped = shuffled_to_files(capture_ranges, count, scratch, limits)
     read = decode._read(added_up(stats, limits), skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
-    learned = [_only(parts.learn_shuffled(job, end_ns, part)) for part in divided]
+    in_parts = partial(parts.parts_in_files, files)
+    learned = [
+        _only(parts.learn_shuffled(job, end_ns, in_parts, numbers(*range(count)[part : part + 2])))
+        for part in range(0, count, 2)
+    ]
     facts = decode._merged(job, learned)
-    write = partial(parts.write, job, partial(parts.open_shuffled, job, end_ns, facts))
-    written = [_only(write(part)) for part in divided if part]
+    write = partial(parts.write, job, partial(parts.open_shuffled, job, end_ns, in_parts, facts))
+    written = [_only([batch]) for part in range(count) for batch in write(numbers(part))]
     assert not list(write([]))
     return finished(job, names, written, read, capture_ranges)
 
@@ -98,20 +104,38 @@ def expected_ranges(captures: CaptureRanges) -> list[ExpectedRange]:
 
 
 def shuffled(
-    captures: CaptureRanges, count: int, limits: Limits = DEFAULT, directory: Path | None = None
+    captures: CaptureRanges, count: int, limits: Limits = DEFAULT
 ) -> tuple[Any, list[RangeCounts], Counter[str]]:
     """The rows of all parts in Spark's order, what was counted in ranges, and what came of fragments that are
     in none of these.
     """
-    ranges = expected_ranges(captures)
-    rows = pa.Table.from_batches(
-        list(read_ranges(len(ranges), count, limits, directory, [[each] for each in ranges]))
-    )
-    stats = [counts_in(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
-    batches, skipped = completed(added_up(stats, limits).fragments, count, limits)
+    rows, stats = _read(captures, count, None, limits)
+    bundles, skipped = completed(added_up(stats, limits).fragments, count, limits)
     rows = rows.filter(pc.less(rows["part"], count))
-    rows = pa.concat_tables([rows, pa.Table.from_batches(batches, SCHEMA)])
+    if bundles:
+        rows = pa.concat_tables([rows, pa.Table.from_batches([batch_of(bundles)])])
     return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
+
+
+def shuffled_to_files(
+    captures: CaptureRanges, count: int, directory: Path, limits: Limits = DEFAULT
+) -> tuple[list[PacketFile], list[RangeCounts], Counter[str]]:
+    """The same, but the packets are in files."""
+    rows, stats = _read(captures, count, directory, limits)
+    assert rows["part"].to_pylist() == [count] * len(stats)
+    counts = added_up(stats, limits)
+    bundles, skipped = completed(counts.fragments, count, limits)
+    files = counts.files + stored(bundles, count, directory / "completed")
+    return sorted(files, key=attrgetter("first_ns")), stats, skipped
+
+
+def _read(
+    captures: CaptureRanges, count: int, directory: Path | None, limits: Limits
+) -> tuple[Any, list[RangeCounts]]:
+    ranges = expected_ranges(captures)
+    batches = list(read_ranges(len(ranges), count, limits, directory, [[each] for each in ranges]))
+    rows = pa.Table.from_batches(batches)
+    return rows, [counts_in(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
 
 
 def added_up(stats: Iterable[RangeCounts], limits: Limits = DEFAULT) -> RangeCounts:
@@ -201,8 +225,8 @@ class Tasks:
             ]
         )
 
-    def select(self, name: str) -> Tasks:
-        return self._with([[batch.select([name]) for batch in each] for each in self._partitions])
+    def select(self, *names: str) -> Tasks:
+        return self._with([[batch.select(names) for batch in each] for each in self._partitions])
 
     def persist(self, _: object) -> Tasks:
         return self

@@ -3,8 +3,8 @@
 One task reads small captures. Larger ones are read once, by many tasks, and their packets are shuffled:
 
     ranges.py     files     -> ranges that tasks can read
-    shuffle.py    a range   -> bundles of packets, by part of the connections
-      Spark       sorts the rows of each part by time, and keeps them on disk
+    shuffle.py    a range   -> bundles of packets, by part of the connections, in files or kept by Spark
+                  a part    -> its packets, in order
 
 Then parts.py collects the learned facts of each part, and with those of all parts writes its tables.
 
@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, count
+from operator import attrgetter
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,7 @@ from kdissect.pipeline import notices_of
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
-from kdissect.spark.parts import PathsIn, ReadResult, TaskFile
+from kdissect.spark.parts import ListIn, ReadResult, TaskFile
 from kdissect.spark.planning import OPEN_BYTES, PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
 from kdissect.spark.session import MAX_TASKS, local_directory, own_python
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
+_TASKS_PER_CORE = 4  # enough that no core waits for long for the last one
+_TASK_BYTES = 32 * MIB  # of captures: a task of Spark takes smaller parts together
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
@@ -296,31 +299,43 @@ def _shuffled(
         job = _without_names(job, scratch)
     runs = _runs(divided, min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES))))
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
-    rows = _spread(session, runs, len(runs)).mapInArrow(
-        partial(parts.of_values, read_ranges), shuffle.COLUMNS
-    )
-    rows = _sorted(rows, count, stack)
+    spread = _spread(session, runs, len(runs))
+    rows = parts.by_tasks(spread, partial(parts.of_values, read_ranges), shuffle.COLUMNS)
+    if scratch is None:
+        rows = _sorted(rows, count, stack)
     counts = RangeCounts(job.options.limits)
-    for row in rows.where(rows.part == count).select("data").collect():  # in the order of the ranges
+    counted = rows.where(rows.part == count).select("number", "data").collect()
+    for row in sorted(counted, key=attrgetter("number")):  # in the order of the ranges
         counts.add(shuffle.counts_in(row.data))
-    rows = rows.where(rows.part < count)
     completed, skipped = shuffle.completed(counts.fragments, count, job.options.limits)
-    if completed:  # rare: only captures with fragments are sorted again
-        rows = _sorted(rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack)
+    in_parts: parts.PartBundles = parts.parts_in_rows
+    if scratch is not None:
+        files = counts.files + shuffle.stored(completed, count, scratch / "completed", job.export.mode)
+        files.sort(key=attrgetter("first_ns"))
+        in_parts = partial(parts.parts_in_files, ListIn.new(scratch / "files", files, job.export.mode))
+        few = min(count, _TASKS_PER_CORE * cores)  # what they learn is small, and collected
+        learners = session.range(0, count, 1, few)
+        rows = session.range(0, count, 1, min(count, max(few, divided.bytes // _TASK_BYTES)))
+    else:
+        learners = rows = rows.where(rows.part < count)
+        if completed:  # rare: only captures with fragments are sorted again
+            batch = pa.Table.from_batches([shuffle.batch_of(completed)])
+            learners = rows = _sorted(rows.union(session.createDataFrame(batch)), count, stack)
     read = _read(counts, skipped)
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
     if (warning := shuffle.uneven(counts)) is not None:
         read.warnings.append(warning)
-    learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
-    opened = partial(parts.open_shuffled, job, end_ns, learned)
+    learned = _merged(job, _run_tasks(learners, partial(parts.learn_shuffled, job, end_ns, in_parts)))
+    opened = partial(parts.open_shuffled, job, end_ns, in_parts, learned)
     return Division(count, job, rows, opened, learned, read)
 
 
 def _without_names(job: ExportJob, scratch: Path) -> ExportJob:
     """The job, with the names of captures in files instead of the code."""
-    files = PathsIn.new(scratch / "captures", job.paths)
-    pcapng_files = PathsIn.new(scratch / "pcapng", job.options.pcapng_files)
+    mode = job.export.mode
+    files = ListIn.new(scratch / "captures", job.paths, mode)
+    pcapng_files = ListIn.new(scratch / "pcapng", job.options.pcapng_files, mode)
     return replace(job, paths=files, options=replace(job.options, pcapng_files=pcapng_files))
 
 
@@ -463,7 +478,9 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
     small = [group for group in listed if len(group) > 1]
     if not small:
         return files
-    rows = _spread(session, list(enumerate(small)), min(len(small), _MAX_COMBINING))
+    small_bytes = sum(each.file.bytes for group in small for each in group)
+    tasks = min(len(small), 1 + small_bytes // _TASK_BYTES, _MAX_COMBINING)
+    rows = _spread(session, list(enumerate(small)), tasks)
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
         rows, partial(parts.of_values, partial(parts.combine, job))
     )
@@ -520,8 +537,7 @@ def _spread(session: SparkSession, values: Sequence[Any], tasks: int) -> DataFra
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
     """Run ``work`` on each partition; return the values that it yields."""
-    rows = frame.mapInArrow(work, parts.COLUMNS).collect()
-    return [from_json(row[0]) for row in rows]
+    return [from_json(row[0]) for row in parts.by_tasks(frame, work).collect()]
 
 
 def survey(

@@ -11,6 +11,7 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -18,7 +19,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -31,7 +32,7 @@ from kdissect.model import IdleTick
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.sinks.sink import Demand
 from kdissect.spark.ranges import examine
-from kdissect.spark.shuffle import SortedPackets
+from kdissect.spark.shuffle import SortedPackets, bundles_in_files, bundles_in_rows
 from kdissect.spark.values import from_json, known, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.export import PartResult, write_part
@@ -41,16 +42,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from pyspark.sql import DataFrame
+
     from kdissect.capture.inputs import Candidate
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.query.filters import FilterNotes
     from kdissect.spark.ranges import Fingerprint
+    from kdissect.spark.shuffle import Bundle, PacketFile
     from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob
 
     NewLog = Callable[[Limits], ConnectionLog]
+    PartBundles = Callable[[Iterable[Any]], Iterator[tuple[int, Iterable[Bundle]]]]
 
     class PartOpener(Protocol):
         """Opens the parts of a partition; ``new_log`` makes what sees the connections of each."""
@@ -59,9 +64,12 @@ if TYPE_CHECKING:
             """See ``open_all`` and ``open_shuffled``."""
 
 
+Value = TypeVar("Value")
+
 UNPUBLISHED = "_unpublished"
 """Directory beside the tables; readers ignore names that begin like this."""
 COLUMNS = "result binary"
+_MANY_OBJECTS = 10_000
 _SCHEMA = pa.schema([("result", pa.binary())])
 
 
@@ -94,32 +102,48 @@ class ReadResult(NamedTuple):
     skipped: Counter[str]
 
 
-class PathsIn(Sequence[str]):
-    """The names of captures, in a file that all workers see: a task gets its name only, and a process reads
-    it once.
+class ListIn(Sequence[Value]):
+    """A list in a file that all workers see, such as the names of captures: a task gets its name only, and a
+    process reads it once.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @classmethod
-    def new(cls, file: Path, paths: Sequence[str]) -> Self:
+    def new(cls, file: Path, values: Sequence[Value], mode: int) -> Self:
         """Write the file."""
-        with create(file) as written:
-            written.write(to_json(tuple(paths)))
+        with create(file, mode) as written:
+            written.write(to_json(tuple(values)))
         return cls(file)
 
     def __getitem__(self, place: Any) -> Any:
-        return _paths_in(self._file)[place]
+        return _list_in(self._file)[place]
 
     def __len__(self) -> int:
-        return len(_paths_in(self._file))
+        return len(_list_in(self._file))
 
 
-@lru_cache(maxsize=2)
-def _paths_in(file: Path) -> tuple[str, ...]:
-    paths: tuple[str, ...] = from_json(file.read_bytes())
-    return paths
+@lru_cache(maxsize=3)
+def _list_in(file: Path) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = from_json(file.read_bytes())
+    return values
+
+
+def by_tasks(
+    frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]], columns: str = COLUMNS
+) -> DataFrame:
+    """The rows that ``work`` makes of each partition."""
+    return frame.mapInArrow(partial(_in_task, work), columns)
+
+
+def _in_task(work: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[Any]) -> Iterator[Any]:
+    """Spark searches for garbage after each task. What is left when the next one begins will stay, and need
+    not be searched again: that takes longer than a small task.
+    """
+    if len(gc.get_objects()) > _MANY_OBJECTS:
+        gc.freeze()
+    return work(batches)
 
 
 def examine_files(
@@ -208,40 +232,63 @@ def _read(capture: Capture, packets: Readable, log: ConnectionLog, dissection: D
     return ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
 
 
+def parts_in_rows(batches: Iterable[Any]) -> Iterator[tuple[int, Iterable[Bundle]]]:
+    """The number and bundles of the part whose rows Spark has sorted, unless it is empty."""
+    rest = iter(batches)
+    for first in rest:
+        yield first.column("part")[0].as_py(), bundles_in_rows(chain((first,), rest))
+
+
+def parts_in_files(
+    files: Sequence[PacketFile], batches: Iterable[Any]
+) -> Iterator[tuple[int, Iterable[Bundle]]]:
+    """The numbers and bundles of the parts whose numbers are in the column ``id``, without empty ones."""
+    for number in _numbers(batches):
+        rest = bundles_in_files(files, number)
+        for first in rest:
+            yield number, chain((first,), rest)
+
+
 def open_shuffled(
     job: ExportJob,
     end_ns: int,
+    divided: PartBundles,
     learned: LearnedFacts,
     batches: Iterable[Any],
     *,
     new_log: NewLog = ConnectionLog,
 ) -> Iterator[OpenPart]:
-    """Open a part of a shuffle, unless it is empty.
+    """Open parts of a shuffle.
 
     Args:
         job: what to do.
         end_ns: time of the latest packet in all parts.
+        divided: finds the bundles of each part.
         learned: facts learned in all parts.
-        batches: rows of the part.
-        new_log: makes its observer.
+        batches: of the partition.
+        new_log: makes the observer of each.
     """
-    rest = iter(batches)
-    for first in rest:
+    for number, bundles in divided(batches):
         log = new_log(job.options.limits)
-        dissection = _shuffled(job, end_ns, chain((first,), rest), observer=log, learned=learned)
-        yield OpenPart(first.column("part")[0].as_py(), log, dissection, lambda: None)
+        dissection = _shuffled(job, end_ns, bundles, observer=log, learned=learned)
+        yield OpenPart(number, log, dissection, lambda: None)
 
 
-def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the ``LearnedFacts`` of a part of a shuffle."""
+def learn_shuffled(
+    job: ExportJob, end_ns: int, divided: PartBundles, batches: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield the ``LearnedFacts`` of parts of a shuffle, together; see ``open_shuffled``."""
     facts = LearnedFacts(job.options.limits, job.options.names)
-    _shuffled(job, end_ns, batches).learn(facts)
+    for _, bundles in divided(batches):
+        own = LearnedFacts(job.options.limits, job.options.names)
+        _shuffled(job, end_ns, bundles).learn(own)
+        facts.merge(own)
     yield _row(facts)
 
 
-def _shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any], **settings: Any) -> Dissection:
+def _shuffled(job: ExportJob, end_ns: int, bundles: Iterable[Bundle], **settings: Any) -> Dissection:
     """A dissection of a part until the end of all captures."""
-    packets = chain(SortedPackets(batches, job.paths), (IdleTick(end_ns),))
+    packets = chain(SortedPackets(bundles, job.paths), (IdleTick(end_ns),))
     return Dissection(packets, job.options, key_log=job.key_log, **settings)
 
 

@@ -1,38 +1,36 @@
-"""Ranges of captures -> bundles of packets, which Spark sorts -> the packets of a shard of the connections.
+"""Ranges of captures -> sorted bundles of packets -> the packets of a shard of the connections.
 
-Where all workers see a directory, the task writes bundles to a file there, and Spark sorts only their places:
-what crosses the JVM is a thousandth of the captures. Elsewhere, Spark gets the packets themselves.
+A task reads a run of ranges and finds the connection of each packet. All packets of a connection go to the
+same part: its shard (``net.tcp.shard_of``). The native core takes the usual packets, and finds them in a
+bundle again. Fragments of incomplete datagrams go to the driver, which completes them. The bundles of a part
+are sorted by clock, rank and number: the order in which ``capture/reader.py`` merges files.
 
-A task reads a range and finds the connection of each packet. All packets of a connection go to the same part:
-its shard (``net.tcp.shard_of``). The native core takes the usual packets, and finds them in a bundle again.
-Fragments of incomplete datagrams go to the driver, which completes them. Spark sorts the rows of a part by
-clock, rank and number: the order in which ``capture/reader.py`` merges files.
-
-A row is a bundle of packets:
+Where all workers see a directory, the task writes the bundles of its run to a file there (``PacketFile``),
+and those that need a part merge what these files have of it: no packet crosses the JVM. Elsewhere Spark gets
+them as rows, and sorts these. A row is a bundle:
 
     part                the part that gets it; one past the last part: for the driver
     clock_ns, end_ns    latest packet time in this file, up to the first packet and up to the last
     rank                index of the file
     number              number of the first packet
     heads               ``_HEAD`` of each packet
-    data                the packets; without heads, as JSON: where they are (``Stored``), a ``Segment`` that
-                        was in several packets, or for the driver, compressed, the ``RangeCounts`` of a run of
-                        ranges
+    data                the packets; without heads, as JSON: a ``Segment`` that was in several packets, or for
+                        the driver, compressed, the ``RangeCounts`` of a run of ranges
 
-Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_ENDS``, and at most
-``_MAX_FRAGMENTS``.
+Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_ENDS``, at most
+``_MAX_FRAGMENTS``, and a hundred bytes for each bundle of a file that is written. Who merges files holds the
+places of the bundles in those that overlap in time.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace, nlargest
-from itertools import count
+from itertools import accumulate, chain, count
 from operator import attrgetter, itemgetter
-from os import SEEK_CUR
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
@@ -42,7 +40,7 @@ import pyarrow as pa
 
 from kdissect import core
 from kdissect.errors import CaptureError, WriteError
-from kdissect.files import create
+from kdissect.files import PRIVATE, create
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Packet, PacketBlock, Segment
 from kdissect.net.ip import INCOMPLETE
@@ -53,7 +51,7 @@ from kdissect.stats.survey import Census, FileCount
 from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.spark.ranges import Fingerprint, Range
@@ -70,6 +68,8 @@ _HEAD = Struct("<qQqIII")
 """Clock, number and time of a packet; length on the wire and captured; link type. As in
 core/src/runs/bundles.rs.
 """
+_PLACE = Struct(">IqIQqQII")
+"""``_BundlePlace``, but for the file."""
 _NEVER_NS = -(1 << 63)
 _BUNDLE_BYTES = 128 * KIB
 """A bundle is longer by what the core takes at once: at most a block of a file."""
@@ -86,19 +86,19 @@ _LARGEST = 10  # connections of a range; one with half of all bytes is among the
 
 
 @known
-class Stored(NamedTuple):
-    """Where the heads of a bundle are, and behind them its packets.
+class PacketFile(NamedTuple):
+    """A file of bundles. Behind them are their sorted places (``_BundlePlace``), and behind these for each
+    part the position of its first place.
 
     Attributes:
         path: of the file.
-        start: position of the first byte.
-        heads, data: numbers of bytes.
+        first_ns: clock of the first packet.
+        starts: position of those positions.
     """
 
     path: str
-    start: int
-    heads: int
-    data: int
+    first_ns: int
+    starts: int
 
 
 @known
@@ -125,8 +125,8 @@ def read_ranges(
         count: number of all ranges.
         parts: number of parts, without the one for the driver.
         limits: limits of the dissection.
-        directory: where packets are kept: all workers see it, and each attempt of a task writes its own
-            files; None: in the rows.
+        directory: for files of packets, which all workers see; each attempt of a task writes its own. None:
+            packets are in the rows.
         runs: those to read; the ranges of each run follow each other.
 
     Raises:
@@ -135,48 +135,52 @@ def read_ranges(
     """
     for run in runs:
         place, counts = run[0].place, RangeCounts(limits)
-        with ExitStack() as stack:
-            store = _keep if directory is None else _storing(directory, place, stack)
-            for each in run:
-                each.file.check(each.range.path)
-                for bundles in _bundled(each.range, count, parts, limits, counts):
-                    store(bundles)
-                    yield _batch(bundles)
-        yield _batch([Bundle(parts, 0, 0, 0, place, b"", zlib.compress(to_json(counts), 1))])
+        bundles = chain.from_iterable(_bundled(each, count, parts, limits, counts) for each in run)
+        if directory is None:
+            yield from map(batch_of, bundles)
+        else:
+            counts.files += stored(chain.from_iterable(bundles), parts, directory / f"{place}-{uuid4().hex}")
+        yield batch_of([Bundle(parts, 0, 0, 0, place, b"", zlib.compress(to_json(counts), 1))])
 
 
-def _keep(_: Iterable[Bundle]) -> None:
-    """Leave the packets of bundles in their rows."""
+def stored(bundles: Iterable[Bundle], parts: int, path: Path, mode: int = PRIVATE) -> list[PacketFile]:
+    """Write bundles to a new file; return it, unless there are none.
 
-
-def _storing(directory: Path, place: int, stack: ExitStack) -> Callable[[Iterable[Bundle]], None]:
-    """A function that moves the packets of bundles to a new file."""
-    path = directory / f"{place}-{uuid4().hex}.packets"
-    file = stack.enter_context(create(path))
-
-    def store(bundles: Iterable[Bundle]) -> None:
-        for each in bundles:
-            _store(each, path, file)
-
-    return store
-
-
-def _store(bundle: Bundle, path: Path, file: BinaryIO) -> None:
-    """Move the packets of a bundle to a file."""
-    if bundle.heads:
-        place = Stored(str(path), file.seek(0, SEEK_CUR), len(bundle.heads), len(bundle.data))
-        try:
-            file.write(bundle.heads)
-            file.write(bundle.data)
-        except OSError as error:
-            raise WriteError.of(path, error) from None
-        bundle.heads, bundle.data = b"", to_json(place)
+    Raises:
+        WriteError: it cannot be written.
+    """
+    places, end = [], 0
+    try:
+        with create(path, mode) as file:
+            for each in bundles:
+                heads, data = len(each.heads), len(each.data)
+                places.append(_PLACE.pack(each.part, *each.key, each.end_ns, end, heads, data))
+                file.write(each.heads)
+                file.write(each.data)
+                end += heads + data
+            places.sort(key=_PLACE.unpack)
+            numbers = Counter(part for part, *_ in map(_PLACE.unpack, places))
+            starts = accumulate((_PLACE.size * numbers[part] for part in range(parts)), initial=end)
+            file.writelines(places)
+            file.write(_starts(parts + 1).pack(*starts))
+    except OSError as error:
+        raise WriteError.of(path, error) from None
+    if not places:
+        return []
+    first_ns = min(clock_ns for _, clock_ns, *_ in map(_PLACE.unpack, places))
+    return [PacketFile(str(path), first_ns, end + _PLACE.size * len(places))]
 
 
 def _bundled(
-    range_: Range, count: int, parts: int, limits: Limits, counts: RangeCounts
+    expected: ExpectedRange, count: int, parts: int, limits: Limits, counts: RangeCounts
 ) -> Iterator[list[Bundle]]:
-    """The bundles of a range. Adds what it contains to the counts."""
+    """The bundles of a range. Adds what it contains to the counts.
+
+    Raises:
+        CaptureError: the file is not the one that the driver saw.
+    """
+    range_ = expected.range
+    expected.file.check(range_.path)
     bundles = _Bundles(parts, limits, range_.rank, range_.clock_ns)
     source, blocks = open_range(range_, limits)
     census = Census(limits)
@@ -221,6 +225,7 @@ class RangeCounts:
         fragments: packets with fragments of datagrams that other ranges may complete.
         payload_bytes: of all connections.
         largest: the connections with most of them; bounded.
+        files: of packets.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -231,6 +236,7 @@ class RangeCounts:
         self.fragments: list[tuple[Key, Packet]] = []
         self.payload_bytes = 0
         self.largest: Counter[bytes] = Counter()
+        self.files: list[PacketFile] = []
 
     def add(self, following: RangeCounts) -> None:
         """Add those of the ranges that follow."""
@@ -244,6 +250,7 @@ class RangeCounts:
         self.warnings += following.warnings
         self.skipped = self.skipped + following.skipped
         self.fragments += following.fragments
+        self.files += following.files
         self.payload_bytes += following.payload_bytes
         self.largest.update(following.largest)
         if len(self.largest) > _MAX_ENDS:
@@ -252,11 +259,11 @@ class RangeCounts:
 
 def completed(
     fragments: Iterable[tuple[Key, Packet]], parts: int, limits: Limits
-) -> tuple[list[Any], Counter[str]]:
+) -> tuple[list[Bundle], Counter[str]]:
     """Reassemble the datagrams whose fragments are in several ranges.
 
     Returns:
-        Batches of rows, as ``read_ranges`` yields them; and the numbers of skipped fragments by reason.
+        Their bundles, and the numbers of skipped fragments by reason.
     """
     segments, bundles = Segments(limits), list[Bundle]()
     for (clock_ns, rank, _), packet in sorted(fragments, key=itemgetter(0)):
@@ -264,7 +271,7 @@ def completed(
         if segment is not None:
             bundles.append(_bundle_of(segment, parts, clock_ns, rank))
     segments.close()
-    return [_batch(bundles)] if bundles else [], segments.skipped
+    return bundles, segments.skipped
 
 
 def uneven(counts: RangeCounts) -> str | None:
@@ -425,7 +432,8 @@ def _bundle_of(segment: Segment, parts: int, clock_ns: int, rank: int) -> Bundle
     return Bundle(part, clock_ns, clock_ns, rank, segment.packet, b"", to_json(segment))
 
 
-def _batch(bundles: Iterable[Bundle]) -> Any:
+def batch_of(bundles: Iterable[Bundle]) -> Any:
+    """A batch of rows."""
     columns = zip(*map(attrgetter(*SCHEMA.names), bundles), strict=True)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -434,35 +442,103 @@ def _batch(bundles: Iterable[Bundle]) -> Any:
 # --- back to packets ----------------------------------------------------------------------------------------
 
 
-class SortedPackets:
-    """The packets of a part, from its rows as Spark has sorted them. They can be read once."""
+class _BundlePlace(NamedTuple):
+    """Where a bundle is; in the order of its first packets."""
 
-    def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
-        self._batches = batches
+    part: int
+    clock_ns: int
+    rank: int
+    number: int
+    end_ns: int
+    start: int
+    heads: int
+    data: int
+    path: str
+
+
+def bundles_in_rows(batches: Iterable[Any]) -> Iterator[Bundle]:
+    """The bundles in rows, in their order."""
+    for batch in batches:
+        yield from map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names))
+
+
+def bundles_in_files(files: Iterable[PacketFile], part: int) -> Iterator[Bundle]:
+    """The bundles of a part, sorted.
+
+    Args:
+        files: sorted by ``first_ns``.
+        part: its number.
+    """
+    with closing(_OpenFiles()) as opened:
+        for _, clock_ns, rank, number, end_ns, start, heads, data, path in _merged(files, part, opened):
+            file = opened.at(path, start)
+            yield Bundle(part, clock_ns, end_ns, rank, number, file.read(heads), file.read(data))
+
+
+def _merged(files: Iterable[PacketFile], part: int, opened: _OpenFiles) -> Iterator[_BundlePlace]:
+    """The places of the bundles of a part, sorted. A file is read when its packets are due."""
+    started: list[tuple[_BundlePlace, Iterator[_BundlePlace]]] = []
+    for file in chain(files, (None,)):
+        while started and (file is None or started[0][0].clock_ns < file.first_ns):
+            place, places = started[0]
+            yield place
+            if (following := next(places, None)) is None:
+                heappop(started)
+            else:
+                heapreplace(started, (following, places))
+        if file is not None:
+            places = _places(file, part, opened)
+            if (first := next(places, None)) is not None:
+                heappush(started, (first, places))
+
+
+def _places(file: PacketFile, part: int, opened: _OpenFiles) -> Iterator[_BundlePlace]:
+    """The places of the bundles of a part in a file, sorted."""
+    of_part = _starts(2)
+    start, end = of_part.unpack(
+        opened.at(file.path, file.starts + part * (of_part.size // 2)).read(of_part.size)
+    )
+    for place in _PLACE.iter_unpack(opened.at(file.path, start).read(end - start)):
+        yield _BundlePlace._make((*place, file.path))
+
+
+def _starts(count: int) -> Struct:
+    return Struct(f">{count}Q")
+
+
+class _OpenFiles:
+    """Files that are read in turn: those of many captures may alternate."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, BinaryIO] = {}  # in the order in which they were last read
+
+    def at(self, path: str, pos: int) -> BinaryIO:
+        """The file, at a position."""
+        file = self._files.pop(path, None)
+        if file is None:
+            if len(self._files) == _MAX_OPEN:
+                self._files.pop(next(iter(self._files))).close()
+            file = Path(path).open("rb")  # noqa: SIM115  (closed below)
+        self._files[path] = file
+        file.seek(pos)
+        return file
+
+    def close(self) -> None:
+        """Close all."""
+        for file in self._files.values():
+            file.close()
+
+
+class SortedPackets:
+    """The packets of a part, from its sorted bundles. They can be read once."""
+
+    def __init__(self, bundles: Iterable[Bundle], paths: Sequence[str]) -> None:
+        self._bundles = bundles
         self._paths = paths
         self._interfaces: dict[tuple[int, int], Interface] = {}
 
     def __iter__(self) -> Iterator[PacketBlock | Packet | Segment]:
-        return self._in_order(self._bundles())
-
-    def _bundles(self) -> Iterator[Bundle]:
-        files: dict[str, BinaryIO] = {}  # in the order in which they were last read
-        try:
-            for batch in self._batches:
-                for bundle in map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names)):
-                    if not bundle.heads and isinstance(value := from_json(bundle.data), Stored):
-                        file = files.pop(value.path, None)  # those of many captures may alternate
-                        if file is None:
-                            if len(files) == _MAX_OPEN:
-                                files.pop(next(iter(files))).close()
-                            file = Path(value.path).open("rb")  # noqa: SIM115  (closed below)
-                        files[value.path] = file
-                        file.seek(value.start)
-                        bundle.heads, bundle.data = file.read(value.heads), file.read(value.data)
-                    yield bundle
-        finally:
-            for file in files.values():
-                file.close()
+        return self._in_order(iter(self._bundles))
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[PacketBlock | Packet | Segment]:
         """``bundles`` come in the order of their first packets. Holds those that overlap in time."""

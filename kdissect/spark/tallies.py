@@ -129,11 +129,11 @@ def tally(
         nothing = ExportOptions(Path(), PARQUET, tables=())
         job, divided, cores = examined_job(session, files, options, nothing, range_bytes)
         division = divide(session, job, divided, tasks, cores, stack)
-        frame = division.rows.mapInArrow(partial(_tally, division.job, empty, division.opened), parts.COLUMNS)
+        frame = parts.by_tasks(division.rows, partial(_tally, division.job, empty, division.opened))
         count = division.tasks
         while count > _MERGED:
             count = -(-count // _MERGED)
-            frame = frame.repartition(count).mapInArrow(partial(_add_up, job, empty), parts.COLUMNS)
+            frame = parts.by_tasks(frame.repartition(count), partial(_add_up, job, empty))
         total = _Total(job, sink)
         for row in frame.collect():
             total.add(row[0])

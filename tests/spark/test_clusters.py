@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 from kdissect.cli.main import main
@@ -133,7 +134,24 @@ def test_a_spark_connect_server(tmp_path: Path, elsewhere: dict[str, str], serve
     check(run(tmp_path, {"remote": server}, elsewhere), tmp_path)
 
 
-def test_workers_run_the_python_of_an_archive(tmp_path: Path) -> None:
+SUBMITTED = """
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import kdissect.spark
+from kdissect.options import PARQUET, ExportOptions
+from kdissect.spark.decode import decode
+
+spark = SparkSession.builder.getOrCreate()
+kdissect.spark.register(spark)
+decode(spark, sys.argv[2:], ExportOptions(Path(sys.argv[1]), PARQUET), tasks=3)
+"""
+
+
+@pytest.mark.parametrize("way", ["spark-submit", "kdissect"])
+def test_workers_run_the_python_of_an_archive(tmp_path: Path, way: str) -> None:
     """The path of their Python is relative to where Spark unpacks the archive."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
@@ -158,10 +176,20 @@ def test_workers_run_the_python_of_an_archive(tmp_path: Path) -> None:
     environment.pop("PYSPARK_PYTHON", None)
     tables = tmp_path / "tables"
     with standalone(tmp_path, environment) as cluster:
-        decode = ["decode", *SAMPLES, "-o", str(tables), "--tasks", "3", "--master", cluster.url]
+        where = ["--master", cluster.url, "--conf", f"spark.archives={archive}#env"]
+        command = [sys.executable, "-m", "kdissect", "spark", "decode", *where, "--tasks", "3", *SAMPLES]
+        command += ["-o", str(tables)]
+        if way == "spark-submit":
+            (tmp_path / "job.py").write_text(SUBMITTED)
+            submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+            command = [str(submit), *where, "job.py", str(tables), *SAMPLES]
         done = subprocess.run(
-            [sys.executable, "-m", "kdissect", "spark", *decode, "--conf", f"spark.archives={archive}#env"],
-            env={**environment, "PYSPARK_PYTHON": "./env/bin/python"},
+            command,
+            env={
+                **environment,
+                "PYSPARK_PYTHON": "./env/bin/python",
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+            },
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, reduce
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kdissect.model import Packet
+    from kdissect.spark.decode import DecodeResult
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
@@ -426,6 +428,36 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
         peaks_kib[megabytes] = max(_peaks_kib(spark))
     assert peaks_kib[LARGE_MB] - peaks_kib[SMALL_MB] < (LARGE_MB - SMALL_MB) * 1000 / 4
     assert peaks_kib[LARGE_MB] < 400 * 1024
+
+
+@pytest.mark.deep
+def test_two_thousand_small_captures(spark: SparkSession, tmp_path: Path) -> None:
+    make("chatty", tmp_path / "whole.pcap", 4_000_000, connections=50)
+    with open_capture(tmp_path / "whole.pcap") as capture:
+        names = cut_up(list(capture), tmp_path / "ring", 2000)
+    assert len(names) > 1900
+    as_exported(spark, tmp_path / "ring", tmp_path, tasks=4)
+
+
+@pytest.mark.deep(short=False)
+def test_a_gigabyte_in_one_connection(spark: SparkSession, tmp_path: Path) -> None:
+    """It crosses many ranges, and one part gets all of it."""
+    make("bulk", tmp_path / "large.pcap", 1_000_000_000, connections=1)
+    done = as_exported(spark, tmp_path / "large.pcap", tmp_path, tasks=4)
+    (tmp_path / "large.pcap").unlink()
+    assert done.tasks == 1
+    assert any("a single task dissects it" in each for each in done.warnings)
+
+
+def as_exported(spark: SparkSession, captures: Path, directory: Path, tasks: int) -> DecodeResult:
+    """Decode captures; check that the tables are those of ``export``."""
+    done = decode(spark, [str(captures)], parquet(directory / "spark"), tasks=tasks)
+    options = ["--format", "parquet", "--partition-by", "date", "-o", str(directory / "one")]
+    assert main(["export", str(captures), *options]) == 0
+    for table in TABLES:
+        one, other = (parquet_rows(directory / way / table, ALL_TABLES[table]) for way in ("one", "spark"))
+        assert Counter(map(repr, one)) == Counter(map(repr, other)), table
+    return done
 
 
 def _retire_workers(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 from collections import Counter
@@ -44,6 +45,18 @@ SAMPLES = {name_of(path): path for path in captures()}
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 QUICK = ("quickstart", "kafka-4-basics", "mock-rebalance")
 LOST = ("10 % lost", "10 % lost, duplicated, shuffled", "snaplen 200", "mid-frame start")
+
+
+def test_what_stays_is_not_searched_for_garbage_again() -> None:
+    kept = [[each] for each in range(2 * parts._MANY_OBJECTS)]
+    assert list(parts._in_task(lambda batches: map(str, batches), iter(range(2)))) == ["0", "1"]
+    assert len(gc.get_objects()) < parts._MANY_OBJECTS < len(kept)
+
+
+def test_workers_of_another_user_can_read_lists(tmp_path: Path) -> None:
+    names = parts.ListIn.new(tmp_path / "names", ["a", "b"], 0o660)
+    assert [*names] == ["a", "b"]
+    assert (tmp_path / "names").stat().st_mode & 0o777 == 0o660
 
 
 def packets_of(name: str) -> list[Packet]:

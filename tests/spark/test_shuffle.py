@@ -5,7 +5,7 @@ from errno import ENOSPC
 from functools import partial
 from io import BytesIO
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -30,16 +30,18 @@ from kdissect.spark.shuffle import (
     Bundle,
     RangeCounts,
     SortedPackets,
-    Stored,
+    bundles_in_files,
+    bundles_in_rows,
     counts_in,
     read_ranges,
+    stored,
     uneven,
 )
-from kdissect.spark.values import from_json, to_json
+from kdissect.spark.values import to_json
 from tests.core import needs_core, without_core
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
-from tests.shuffling import Tasks, added_up, cut_up, expected_ranges, find_ranges, shuffled
+from tests.shuffling import Tasks, added_up, cut_up, expected_ranges, find_ranges, shuffled, shuffled_to_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +71,7 @@ def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segme
     capture_ranges = find_ranges(names, size=size)
     rows, stats, _ = shuffled(capture_ranges, PARTS)
     return [
-        list(parsed(SortedPackets(own.to_batches(), list(capture_ranges.files))))
+        list(parsed(SortedPackets(bundles_in_rows(own.to_batches()), list(capture_ranges.files))))
         for own in (rows.filter(pc.equal(rows["part"], part)) for part in range(PARTS))
     ], stats
 
@@ -164,7 +166,7 @@ def test_overlapping_bundles_are_merged() -> None:
         [(11, 1, 1)],
         [(11, 1, 1)],
     ]
-    rows = SortedPackets([], ["a", "b", "c"])
+    rows = SortedPackets((), ["a", "b", "c"])
     merged_keys = [
         (packet.time_ns, "abc".index(packet.interface.capture), packet.number)
         for packet in one_by_one(rows._in_order(bundle(*each) for each in keys))
@@ -174,7 +176,7 @@ def test_overlapping_bundles_are_merged() -> None:
 
 
 def test_bundles_that_follow_each_other_are_not_divided() -> None:
-    rows = SortedPackets([], ["a", "b"])
+    rows = SortedPackets((), ["a", "b"])
     bundles = [bundle((1, 0, 1), (2, 0, 4)), bundle((2, 0, 5), (3, 0, 7)), bundle((3, 1, 1))]
     blocks = list(rows._in_order(iter(bundles)))
     assert [packet.number for packet in one_by_one(blocks)] == [1, 4, 5, 7, 1]
@@ -186,7 +188,7 @@ def test_link_types_divide_a_bundle() -> None:
         shuffle._HEAD.pack(1, number, 1, 9, 2, link_type)
         for number, link_type in [(3, 1), (5, 1), (6, 101), (9, 1)]
     ]
-    rows = SortedPackets([], ["a"])
+    rows = SortedPackets((), ["a"])
     packets = list(one_by_one(rows._in_order(iter([Bundle(0, 1, 1, 0, 3, b"".join(heads), b"aabbccdd")]))))
     assert [(each.number, each.interface.link_type, each.data, each.length) for each in packets] == [
         (3, 1, b"aa", 9),
@@ -252,24 +254,42 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(sizes()) < 5000 + block_bytes + longest
 
 
-def test_rows_say_where_the_packets_are(tmp_path: Path) -> None:
-    capture_ranges = find_ranges([str(SAMPLE)], size=5000)
-    in_rows, _, _ = shuffled(capture_ranges, PARTS)
-    in_files, _, _ = shuffled(capture_ranges, PARTS, directory=tmp_path)
-    assert in_files.nbytes < in_rows.nbytes / 2
-    assert all(isinstance(from_json(data), Stored) for data in in_files["data"].to_pylist())
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == len(capture_ranges.ranges)
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
-    packets = [
-        list(one_by_one(SortedPackets(rows.to_batches(), list(capture_ranges.files))))
-        for rows in (in_rows, in_files)
+@pytest.mark.parametrize("network", ["none", "fragments"])
+@pytest.mark.parametrize("kind", ["ring", "two machines"])
+def test_files_have_the_same_packets_as_rows(tmp_path: Path, kind: str, network: str) -> None:
+    packets = NETWORKS[network](sample()) if network != "none" else sample()
+    names = cut_up(packets, tmp_path, 7) if kind == "ring" else two_machines(tmp_path, packets)
+    capture_ranges, directory = find_ranges(names, size=3000), tmp_path / "bundles"
+    directory.mkdir()
+    files, _, _ = shuffled_to_files(capture_ranges, PARTS, directory)
+    assert len(files) == len(capture_ranges.ranges) + (network == "fragments")
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in directory.iterdir())
+    paths = list(capture_ranges.files)
+    in_files = [list(parsed(SortedPackets(bundles_in_files(files, part), paths))) for part in range(PARTS)]
+    assert in_files == expected(names)
+
+
+def test_a_run_is_one_file(tmp_path: Path) -> None:
+    capture_ranges = find_ranges([str(SAMPLE)], size=2000)
+    ranges = expected_ranges(capture_ranges)
+    (batch,) = read_ranges(len(ranges), PARTS, DEFAULT, tmp_path, [ranges])
+    (file,) = counts_in(batch["data"][0].as_py()).files
+    assert [str(path) for path in tmp_path.iterdir()] == [file.path]
+    bundles = [list(bundles_in_files([file], part)) for part in range(PARTS)]
+    assert len(ranges) > 2
+    assert sum(map(len, bundles)) > PARTS
+    assert all(each == sorted(each, key=attrgetter("key")) for each in bundles)
+    assert [{each.part for each in of_part} for of_part in bundles] == [{part} for part in range(PARTS)]
+
+
+def test_files_are_read_when_their_packets_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"a": (1, 5), "b": (2, 6), "c": (6, 7), "d": (9,)}
+    files = [
+        file
+        for rank, (name, of_file) in enumerate(times.items())
+        for file in stored([bundle((time, rank, time)) for time in of_file], 1, tmp_path / name)
     ]
-    assert packets[0] == packets[1]
-    assert len(packets[0]) == len(sample())
-
-
-def test_few_files_of_packets_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stored([], 1, tmp_path / "none") == []
     opened: list[tuple[str, ref[Any]]] = []
 
     def open_(path: Path, mode: str) -> Any:
@@ -278,20 +298,14 @@ def test_few_files_of_packets_are_open(tmp_path: Path, monkeypatch: pytest.Monke
         return file
 
     monkeypatch.setattr(Path, "open", open_)
-    monkeypatch.setattr(shuffle, "_MAX_OPEN", 2)
-    head = shuffle._HEAD.pack(1, 1, 1, 0, 0, 1)
-    for name in "abc":
-        (tmp_path / name).write_bytes(head)
-    stored = [to_json(Stored(str(tmp_path / name), 0, len(head), 0)) for name in "abacabc"]
-    opened.clear()
-    batch = shuffle._batch(Bundle(0, 1, 1, 0, 1, b"", each) for each in stored)
-    bundles: Any = SortedPackets([batch], ["x"])._bundles()
-    assert [next(bundles).heads for _ in stored] == [head] * len(stored)
-    assert [name for name, _ in opened] == ["a", "b", "c", "b", "c"]
-    assert [name for name, file in opened if file() is not None] == ["b", "c"]
-    files = [file() for _, file in opened[-2:]]
-    bundles.close()
-    assert [file.closed for file in files] == [True, True]
+    monkeypatch.setattr(shuffle, "_MAX_OPEN", 1)
+    bundles: Any = bundles_in_files(files, 0)
+    assert [next(bundles).key for _ in range(4)] == [(1, 0, 1), (2, 1, 2), (5, 0, 5), (6, 1, 6)]
+    assert {name for name, _ in opened} == {"a", "b", "c"}
+    assert [file() is None for _, file in opened] == [True] * (len(opened) - 1) + [False]
+    assert [each.key for each in bundles] == [(6, 2, 6), (7, 2, 7), (9, 3, 9)]
+    assert opened[-1][0] == "d"
+    assert all(file() is None for _, file in opened)
 
 
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
@@ -308,11 +322,9 @@ def test_a_full_disk_is_reported_by_name(tmp_path: Path, monkeypatch: pytest.Mon
         def write(self, _: Any) -> int:
             raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shuffle, "create", lambda _: Full())
+    monkeypatch.setattr(shuffle, "create", lambda *_: Full())
     ranges = expected_ranges(find_ranges([str(SAMPLE)], size=5000))
-    with pytest.raises(
-        WriteError, match=rf"^cannot write {tmp_path}/0-.*\.packets: No space left on device$"
-    ):
+    with pytest.raises(WriteError, match=rf"^cannot write {tmp_path}/0-.*: No space left on device$"):
         list(read_ranges(len(ranges), PARTS, DEFAULT, tmp_path, [ranges]))
 
 
