@@ -198,7 +198,9 @@ class Tasks:
         return self._with([list(cloudpickle.loads(sent)(iter(each))) for each in self._partitions])
 
     def createDataFrame(self, rows: pa.Table) -> Tasks:  # noqa: N802  (Spark's name)
-        return self._with([rows.to_batches(max_chunksize=1)])
+        size = -(-len(rows) // CORES)
+        slices = [rows.slice(size * each, size) for each in range(CORES)]
+        return self._with([each.to_batches(max_chunksize=1) for each in slices])
 
     def repartition(self, count: int) -> Tasks:
         batches = [batch for each in self._partitions for batch in each]

@@ -54,7 +54,7 @@ from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import FinishedFile, locked, visible_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -299,7 +299,7 @@ def _shuffled(
         job = _without_names(job, scratch)
     runs = _runs(divided, min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES))))
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
-    spread = _spread(session, runs, len(runs))
+    spread = _spread(session, runs).repartition(len(runs))
     rows = parts.by_tasks(spread, partial(parts.of_values, read_ranges), shuffle.COLUMNS)
     if scratch is None:
         rows = _sorted(rows, count, stack)
@@ -480,7 +480,7 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
         return files
     small_bytes = sum(each.file.bytes for group in small for each in group)
     tasks = min(len(small), 1 + small_bytes // _TASK_BYTES, _MAX_COMBINING)
-    rows = _spread(session, list(enumerate(small)), tasks)
+    rows = _spread(session, enumerate(small)).repartition(tasks)
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
         rows, partial(parts.of_values, partial(parts.combine, job))
     )
@@ -527,12 +527,11 @@ def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[Fini
     return moved
 
 
-def _spread(session: SparkSession, values: Sequence[Any], tasks: int) -> DataFrame:
+def _spread(session: SparkSession, values: Iterable[Any]) -> DataFrame:
     """Rows with values, for ``parts.of_values``. A task gets only its own, unlike what Spark sends with the
     code.
     """
-    rows = pa.table({"value": pa.array(map(to_json, values), pa.binary())})
-    return session.createDataFrame(rows).repartition(tasks)
+    return session.createDataFrame(pa.table({"value": pa.array(map(to_json, values), pa.binary())}))
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
@@ -562,8 +561,10 @@ def survey(
     """
     rows = max(len(files), _SPREAD)
     spread = {place * rows // len(files): file for place, file in enumerate(files.items())}
-    examine = partial(parts.examine_files, spread, limits, range_bytes)
-    by_task: list[tuple[str, list[FileRanges]]] = _run_tasks(session.range(rows), examine)
+    examine = partial(parts.of_values, partial(parts.examine_files, limits, range_bytes))
+    by_task: list[tuple[str, list[FileRanges]]] = _run_tasks(
+        _spread(session, map(spread.get, range(rows))), examine
+    )
     for host, of_task in by_task:
         for file in of_task:
             if file.fault and file.status.size is None and stores.size(file.name) is not None:

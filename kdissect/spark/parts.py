@@ -146,19 +146,15 @@ def _in_task(work: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[A
     return work(batches)
 
 
-def examine_files(
-    files: Mapping[int, tuple[str, Candidate]], limits: Limits, size: int, batches: Iterable[Any]
-) -> Iterator[Any]:
-    """Yield this machine's name, and the ``FileRanges`` of each capture whose number is in the column ``id``.
+def examine_files(limits: Limits, size: int, files: Iterable[tuple[str, Candidate] | None]) -> Iterator[Any]:
+    """Yield this machine's name, and the ``FileRanges`` of each capture.
 
     Args:
-        files: name and what is known of it, by number.
         limits: see ``Limits``.
         size: approximate size of the ranges.
-        batches: numbers, not all of which have a file.
+        files: name, and what is known of it; None: nothing.
     """
-    own = [files[number] for number in _numbers(batches) if number in files]
-    captures = [name for name, candidate in own if candidate.begins_as_capture(name)]
+    captures = (file[0] for file in files if file is not None and file[1].begins_as_capture(file[0]))
     yield _row((gethostname(), [examine(name, limits, size) for name in captures]))
 
 

@@ -1,9 +1,10 @@
 """A ``Part`` -> Arrow record batches of the table: the work of one task. Holds what a dissection and a batch
-hold.
+hold; and between tasks that each read all captures, the facts learned from these.
 """
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from kdissect.capture import stores
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
@@ -58,11 +60,10 @@ def read(
     options = replace(options, pcapng_files=searchable(part.paths))
     if part.key_log is not None:
         part.key_log.add_captures(options.pcapng_files)
-    learned = None
-    if options.names == WHOLE or (part.shard is not None and options.needs_facts(columns)):
-        learned = learned_from(part.paths, options, key_log=part.key_log)
-    elif part.shard is not None:
-        learned = LearnedFacts(options.limits)
+    learned = None if part.shard is None else LearnedFacts(options.limits)
+    needs_facts = options.names == WHOLE or (part.shard is not None and options.needs_facts(columns))
+    if needs_facts and options.table != "captures":  # for these, nothing is dissected
+        learned = _learned(part, options)
     own = columns_of(
         options.table, [name for name in columns if name != options.corrupt_column], options.bodies
     )
@@ -96,6 +97,41 @@ def read(
         warnings.warn(f"{many(len(problems), 'damaged capture')}: {problems[0]}{more}", stacklevel=1)
     if problems and has_corrupt and not masks:
         yield pa.RecordBatch.from_pylist([{options.corrupt_column: each} for each in problems], schema)
+
+
+_FACTS: dict[bytes, bytes] = {}
+"""What a task learned from captures that all tasks of its query read, by query, both pickled: at most one.
+Spark runs several tasks in one process, one after the other.
+"""
+
+
+def _learned(part: Part, options: SourceOptions) -> LearnedFacts:
+    """The facts learned from the captures of a part.
+
+    Raises:
+        CaptureError: not all could be read, see ``_check_read``.
+    """
+    query = None
+    if part.shard is not None:
+        with suppress(OSError):  # reported when the file is opened
+            statuses = [stores.status(path) for path in part.paths]
+            query = pickle.dumps((part.paths, statuses, options, part.key_log))
+    if query in _FACTS:
+        facts: LearnedFacts = pickle.loads(_FACTS[query])  # a new object, because a dissection adds to it
+        return facts
+    opened: list[Capture] = []
+
+    def watch(packets: Iterable[Any], capture: Capture) -> Iterable[Any]:
+        opened.append(capture)
+        return packets
+
+    facts = learned_from(part.paths, options, watch=watch, key_log=part.key_log)
+    failures = [source.name for capture in opened for source in capture.sources if source.failed]
+    _check_read(failures, (), options)
+    if query is not None and opened and not failures:
+        _FACTS.clear()
+        _FACTS[query] = pickle.dumps(facts)
+    return facts
 
 
 def _with_nulls(batch: Any, schema: Any) -> Any:

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdissect.capture.inputs import Candidate
 from kdissect.capture.source import FileFormat, InterfaceStatistics, Source
 from kdissect.capture.stores import Status
 from kdissect.exchanges.clusters import Clusters
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        Brokers, Clusters, Endpoint, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
+        Brokers, Candidate, Clusters, Endpoint, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
         FinishedFile, GroupEvent, Interface, InterfaceStatistics, LatencyParts, LearnedFacts, Limits,
         Listeners, Named, Node, Packet, PartResult, Range, RecordMatches, Segment, Source, Status, Whole,
     )

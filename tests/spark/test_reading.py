@@ -17,6 +17,8 @@ from pyspark.sql.datasource import EqualTo
 from kdissect.capture import stores
 from kdissect.errors import CaptureError
 from kdissect.options import WHOLE, WINDOW
+from kdissect.pipeline import learned_from
+from kdissect.spark import reading
 from kdissect.spark.datasource import PushingReader
 from kdissect.spark.options import FILES, parse
 from kdissect.tables.rows import TABLES
@@ -149,6 +151,43 @@ def test_rows_are_filtered() -> None:
     assert not list(reader.pushFilters([EqualTo(("api",), "Fetch")]))
     (part,) = reader.partitions()
     assert {api for batch in reader.read(part) for api in batch["api"].to_pylist()} == {"Fetch"}
+
+
+def test_facts_are_learned_once_in_a_process_as_long_as_captures_do_not_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces(late_packets(), tmp_path, 2)
+    expected = rows(tmp_path, "exchanges", split="none")
+    learned = []
+    monkeypatch.setattr(
+        reading, "learned_from", lambda *args, **kw: learned.append(args) or learned_from(*args, **kw)
+    )
+    for _ in range(2):
+        assert rows(tmp_path, "exchanges", split="connections", tasks="3") == expected
+    assert len(learned) == 1
+    os.utime(next(tmp_path.iterdir()), (1, 1))
+    assert rows(tmp_path, "exchanges", split="connections", tasks="3", cluster="x") != expected
+    assert rows(tmp_path, "exchanges", split="connections", tasks="3") == expected
+    assert len(learned) == 3
+    rows(tmp_path, "captures")
+    assert len(learned) == 3
+
+
+def test_an_io_error_while_learning_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was learned until then is not used by the task that repeats this one."""
+    pieces(late_packets(), tmp_path, 2)
+    last = max(tmp_path.iterdir())
+    opened = stores.open_file
+    most = last.stat().st_size * 3 // 4
+    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(
+        stores, "open_file", lambda name: Failing(name, most) if name == str(last) else opened(name)
+    )
+    with pytest.raises(CaptureError, match="cannot read all of"):
+        rows(tmp_path, "exchanges", split="connections", tasks="2")
+    monkeypatch.setattr(stores, "open_file", opened)
+    split = rows(tmp_path, "exchanges", split="connections", tasks="2")
+    assert split == rows(tmp_path, "exchanges", split="none")
 
 
 MEASURE = """

@@ -1,4 +1,5 @@
-"""Partitions -> the lag of readers: of clients by what they fetch, of groups by what they commit.
+"""Partitions -> the lag of readers: of clients by what they fetch, of groups by what they commit. Exchanges
+-> whether they took their time, or waited.
 
 The high watermark of a partition comes from responses to Fetch, ListOffsets (latest) and accepted Produce
 requests. An incremental Fetch (KIP-227) contains only changes: a client's position, and the high watermark
@@ -16,18 +17,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-TABLES = ("partitions",)
+TABLES = ("partitions", "exchanges")
 BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
 _ENDS = ("high_watermark", "last_stable_offset", "log_start_offset")
+_ANSWERED = "timestamp_micros(unix_micros(time) + coalesce(latency_us, 0))"
 _SAMPLES = "1s"
 """Of so much time, lags of groups are computed for the largest and the last high watermark: all of them, for
 each of the hundreds of groups that may read a busy partition, would be too many rows.
 """
 
 
-def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
+def lag(partitions: DataFrame, exchanges: DataFrame, *, window: str | None = None) -> DataFrame:
     """The lag of clients and groups; the largest first.
 
     Lags and offsets are those of ``kdissect summary --lag``, to the microsecond, with two differences. For a
@@ -39,6 +41,7 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
 
     Args:
         partitions: the table.
+        exchanges: the table; its fetches show how long consumers request nothing.
         window: duration of a time window; windows without any data have no row.
 
     Returns:
@@ -60,6 +63,9 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
         worst timestamp: time of the largest lag
         seconds double: age of the newest record it fetched, if there were more to read; otherwise 0
         seconds_worst double: the largest such age
+        think_us bigint: time between the fetches of the client from any partition, the sum of ``think_us``;
+            of a group: of the clients that commit its offsets; null if it is not known
+        waited_us bigint: what it waited for those fetches
         first timestamp: time of the first fetch or commit
         last timestamp: time of the last fetch or commit
         count bigint: responses to Fetch with a known lag; of a group, commits and responses to OffsetFetch
@@ -79,7 +85,7 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     connection, number, api, group_id, replica_id, error_code,
     coalesce(latency_us, error_code) is not null as is_answered, {keys.CLIENT} as client,
     {keys.OF_PARTITION["topic"]} as topic, partition, max_timestamp,
-    timestamp_micros(unix_micros(time) + coalesce(latency_us, 0)) as time,
+    {_ANSWERED} as time,
     fetch_offset, last_offset, {ends},
     base_offset, records, requested_timestamp_ms,
     coalesce(committed_offset, partitions.offset) as found_offset
@@ -133,7 +139,8 @@ clients as (
   ) as consumers
 ),
 commits as (
-  select cluster, group_id as name, topic, partition, time, found_offset as committed_offset
+  select cluster, group_id as name, topic, partition, time, found_offset as committed_offset,
+    case when api <> 'OffsetFetch' then client end as client
   from answered
   where api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch') and coalesce(error_code, 0) = 0
     and group_id is not null and found_offset >= 0
@@ -151,7 +158,8 @@ known as ( -- with the last high watermark before each commit
     last_value(high_watermark) ignore nulls over so_far as last_watermark,
     last_value(case when high_watermark is not null then time end) ignore nulls over so_far as last_time
   from (
-    select *, cast(null as bigint) as high_watermark from commits
+    select cluster, name, topic, partition, time, committed_offset, cast(null as bigint) as high_watermark
+    from commits
     union all
     select cluster, null, topic, partition, time, null, high_watermark
     from ends where high_watermark is not null
@@ -205,6 +213,26 @@ readers as (
   from series
   group by all
 ),
+polls as (
+  select {start} as start, cluster, client, sum(think_us) as think_us,
+    sum(coalesce(total_us, latency_us, 0)) as waited_us
+  from (
+    select {keys.cluster("partitions")} as cluster, {keys.CLIENT} as client, {_ANSWERED} as time,
+      think_us, total_us, latency_us
+    from exchanges
+    where wait_kind = 'Fetch' and think_us is not null
+  ) as fetches
+  group by all
+),
+polling as (
+  select start, cluster, 'client' as kind, client as name, think_us, waited_us from polls
+  union all
+  select committers.start, cluster, 'group', name, sum(think_us), sum(waited_us)
+  from (select distinct {start} as start, cluster, name, client from commits) as committers
+    join polls using (cluster, client)
+  where committers.start is not distinct from polls.start
+  group by all
+),
 last_ends as (
   select {start} as start, cluster, topic, partition,
     {", ".join(map(_latest, _ENDS))}
@@ -212,18 +240,23 @@ last_ends as (
   group by all
 )
 select {"" if window is None else "readers.start, "}nullif(readers.cluster, '') as cluster_id,
-  kind, name, readers.topic, readers.partition, position,
+  readers.kind, readers.name, readers.topic, readers.partition, position,
   committed_offset, {ends}, lag, lag_first, lag_worst, worst, seconds, seconds_worst,
+  cast(think_us as bigint) as think_us, cast(waited_us as bigint) as waited_us,
   readers.first, readers.last, readers.count
 from readers left join last_ends
   on readers.start is not distinct from last_ends.start
   and readers.cluster = last_ends.cluster
   and readers.topic is not distinct from last_ends.topic
   and readers.partition is not distinct from last_ends.partition
-order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, kind, name, topic, partition,
+left join polling
+  on readers.start is not distinct from polling.start
+  and readers.cluster = polling.cluster and readers.kind = polling.kind and readers.name = polling.name
+order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, readers.kind, readers.name,
+  readers.topic, readers.partition,
   cluster_id
 """
-    return keys.query(text, partitions=partitions)
+    return keys.query(text, partitions=partitions, exchanges=exchanges)
 
 
 def _latest(name: str, alias: str | None = None, which: str = "max_by") -> str:

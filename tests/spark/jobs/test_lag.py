@@ -26,6 +26,7 @@ def test_as_the_summary_has_it(
     for key, other in others.items():
         row = rows[key]
         same(row, other, OFFSETS)
+        same(row, other, ["think_us", "waited_us"])
         if key[0] == "group":
             same(row, other, ["last", "count"])
         else:
