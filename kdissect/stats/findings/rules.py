@@ -167,7 +167,9 @@ class RuleSet(Summed):
         self.followed = {}
         for rule in self.rules.values():
             if (follows := rule.follows) is not None:
-                rule.followed = self.followed.setdefault(follows.__name__, follows(limits))
+                if follows.__name__ not in self.followed:
+                    self.followed[follows.__name__] = follows(limits)
+                rule.followed = self.followed[follows.__name__]
         self._feeds = {}
 
     def feed(self, tally: Tally) -> None:
