@@ -56,7 +56,9 @@ class Listeners:
 
     def add(self, listener: Endpoint) -> None:
         """Note a listener."""
-        if self._entries < self._max_listeners and (listener := kept(listener)) not in self._known:
+        if listener in self._known or self._entries >= self._max_listeners:
+            return
+        if (listener := kept(listener)) not in self._known:
             self._known.add(listener)
             self._entries += entries(listener)
 

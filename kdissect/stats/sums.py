@@ -15,7 +15,8 @@ Classes with an algorithm (sketches, bounded tables) write ``merge`` by hand and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cache
 from operator import iadd
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     Join = Callable[[Any, Any], Any]
     Make = Callable[[], Any]
+
+
+_IMMUTABLE = (int, str, tuple, type(None))
 
 
 class Mergeable(Protocol):
@@ -68,11 +72,24 @@ def summed(cls: type[Sum]) -> type[Sum]:
     return cls
 
 
-def initialize(one: Sum, of: type[Sum]) -> None:
+def initialize(one: Summed, of: type[Summed]) -> None:
     """Set the attributes that ``of`` declares: its class, or a base of it."""
-    for name, _, make in vars(of)["declared"]:  # not inherited: a class that is not ``summed`` fails
-        if make is not None:
-            setattr(one, name, make())
+    _constructor(of)(one)  # type: ignore[arg-type]  # mypy: a class is not hashable
+
+
+@cache
+def _constructor(of: type[Summed]) -> Callable[[Any], None]:
+    """That of a dataclass. It is compiled, which takes long for those that are never used."""
+    initial = [
+        (name, Any, field(init=False, default=start))
+        if isinstance(start := make(), _IMMUTABLE)
+        else (name, Any, field(init=False, default_factory=make))
+        for name, _, make in vars(of)["declared"]  # not inherited: a class that is not ``summed`` fails
+        if make is not None
+    ]
+    made = make_dataclass(of.__name__, initial, repr=False, eq=False, match_args=False, slots=True)
+    constructor: Callable[[Any], None] = vars(made)["__init__"]
+    return constructor
 
 
 def join(one: Sum, other: Sum, of: type[Sum]) -> None:

@@ -105,6 +105,11 @@ def test_parts_add_up_in_any_order_and_nothing_changes_nothing() -> None:
     assert both(both(parts[0], parts[1]), both(parts[2], parts[3])).state == everything
 
 
+def test_values_that_can_change_are_of_one_instance() -> None:
+    Count().see(7)
+    assert Count().state == (0, Counter(), [], None, None, 0, False, [], None, [], 0)
+
+
 def test_what_is_own_stays() -> None:
     assert both(Count(parameter=1), Count(parameter=2)).parameter == 1
 
