@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,6 +50,7 @@ class Lost(NamedTuple):
     end: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class ByteRun:
     """Bytes without a gap.
 
@@ -57,11 +59,8 @@ class ByteRun:
         data: the bytes.
     """
 
-    __slots__ = ("data", "start")
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.data = bytearray()
+    start: int
+    data: bytearray = field(default_factory=bytearray)
 
     @property
     def end(self) -> int:

@@ -375,9 +375,9 @@ def captures(sources: Sequence[Source], census: Census, warnings: Sequence[str])
     """The rows of ``captures``; each warning begins with the name of its file."""
     own: dict[str, list[str]] = {source.name: [] for source in sources}
     for text in warnings:
-        for found in re.finditer(": ", text):  # which a name may contain, too
-            if (texts := own.get(text[: found.start()])) is not None:
-                texts.append(file_name(text[found.end() :]))
+        for separator in re.finditer(": ", text):  # which a name may contain, too
+            if (texts := own.get(text[: separator.start()])) is not None:
+                texts.append(file_name(text[separator.end() :]))
     for source in sources:
         file = census.files.get(source.name)
         yield CaptureFileRow(source, file, interfaces(source, census), own[source.name])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -443,12 +443,13 @@ class _Omitted:
         )
 
 
+@dataclass(slots=True)
 class _Troubles:
     """Counts what went wrong: errors that are not expected, and requests without an answer."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.first_ns, self.last_ns = NEVER_NS, 0
+    counts: Counter[str] = field(default_factory=Counter)
+    first_ns: int = NEVER_NS
+    last_ns: int = 0
 
     def feed(self, exchange: Facts) -> None:
         names = [*exchange.serious]

@@ -93,7 +93,7 @@ def _earliest(one: list[Span], other: list[Span]) -> list[Span]:
 
 
 @summed
-class Waits(Summed):
+class WriteWaits(Summed):
     """When requests to a partition were sent, and answered."""
 
     first: list[Span] = joined(_earliest, list)
@@ -107,14 +107,14 @@ class Waits(Summed):
 class SlowWrites(Summed):
     """Produce requests with acks=all that took long, by topic and partition."""
 
-    partitions: Bounded[tuple[str, int], Waits] = merged()
+    partitions: Bounded[tuple[str, int], WriteWaits] = merged()
 
     takes = frozenset({ONE})
     apis = frozenset({"Produce"})
     needs_flaws = True
 
     def __init__(self, limits: Limits) -> None:
-        self.partitions = Bounded(limits.summary_rows, Waits)
+        self.partitions = Bounded(limits.summary_rows, WriteWaits)
 
     def feed(self, facts: Facts) -> None:
         """Note when those that took long with acks=all were sent, and answered."""
@@ -220,7 +220,7 @@ class ReplicaOutOfSync(Rule):
         """Replicas that were removed."""
         for of, changes in self.changes.items():
             reported, waits = self.reported.get(of), self.followed.partitions.get(of)
-            removals = _removals(changes.first, reported or ReportedSets(), waits or Waits())
+            removals = _removals(changes.first, reported or ReportedSets(), waits or WriteWaits())
             for replica, each in removals.items():
                 yield self.part((str(replica), *of), each)
 
@@ -233,7 +233,7 @@ class ReplicaOutOfSync(Rule):
         return f"{removed}; {back}{waited}"
 
 
-def _removals(changes: list[Change], reported: ReportedSets, waits: Waits) -> dict[int, Removals]:
+def _removals(changes: list[Change], reported: ReportedSets, waits: WriteWaits) -> dict[int, Removals]:
     """By replica. The controller removes replicas too, without a change: those are not the leader's."""
     removals: dict[int, Removals] = {}
     gone: dict[int, int] = {}  # since when

@@ -172,10 +172,10 @@ def test_a_pause_of_a_recording_fences_nobody(name: str) -> None:
 
 def test_an_answer_that_was_not_captured_may_have_come() -> None:
     """As at a hole of the capture, which has the response to the last heartbeat before it."""
-    asked = heartbeat(10, error=None)
-    silent = [*beats(*STOPPED[:5]), asked, *beats(*STOPPED[5:])]
+    unclear = heartbeat(10, error=None)
+    silent = [*beats(*STOPPED[:5]), unclear, *beats(*STOPPED[5:])]
     assert [row.rule for row in findings_of(QuorumUnreachable, silent)] == ["quorum-unreachable"]
-    asked.outcome = None
+    unclear.outcome = None
     assert findings_of(QuorumUnreachable, silent) == []
     assert findings_of(QuorumUnreachable, [*silent, *beats(*STOPPED, broker=10)]) == []
     others = beats(*EVERY_2_S, broker=10)
