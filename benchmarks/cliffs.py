@@ -41,16 +41,16 @@ RECORDED = {
 """Recordings, and which part of them is left out: none, or the first third."""
 INPUTS = *GENERATED, *RECORDED
 FILTERS = (
-    "--api Fetch", "--client '*'", "--topic '*'", "--group '*'", "--error '*'", "--slower-than 1h",
-    "-Y 'api_version > 3'", "-Y 'broker_port == 9092'", "-Y 'response_bytes > 1000'",
-    "--since 2000-01-01",
+    "--api Fetch", "--client '*'", "--topic '*'", "--topic '!x'", "--partition 0", "--group '*'",
+    "--error '*'", "--slower-than 1h", "--since 2000-01-01", "-Y 'api_version > 3'",
+    "-Y 'time startswith \"2026\"'", "-Y 'request.group_id == \"g\"'",
 )  # fmt: skip
 COMMANDS = {
     "read": (*FILTERS, "-c 1000000000", "--names whole"),
     "read --json": (*FILTERS, "-c 1000000000", "--fields time,api,latency_us", "--names whole"),
     "read --csv": (*FILTERS, "--names whole"),
     "summary": (*FILTERS, "--by api,client", "--by topic", "--interval 10s"),
-    "check": (),
+    "check": (*FILTERS,),
     "export --format parquet --overwrite -o OUT": (*FILTERS,),
 }
 """Options beside each command."""
@@ -86,9 +86,8 @@ def make_inputs(names: Sequence[str], megabytes: float, directory: Path) -> dict
 def program(words: str, directory: Path) -> Program:
     """A command in one process. That nothing matched is no failure."""
     arguments = [word.replace("OUT", str(directory / "tables")) for word in shlex.split(words)]
-    jobs = [] if arguments[0] == "check" else ["-j", "1"]
     starts = "import sys; from kdissect.cli.main import main; sys.exit(main(sys.argv[1:]) > 1)"
-    return Program(words, [sys.executable, "-c", starts, *arguments, *jobs], REPOSITORY, lines)
+    return Program(words, [sys.executable, "-c", starts, *arguments, "-j", "1"], REPOSITORY, lines)
 
 
 def exchanges_of(capture: Path, directory: Path) -> int:

@@ -408,10 +408,45 @@ def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tupl
         ("'a' not in topics", ("left",)),
         ("group_id == null", ("left",)),
         ("len(topics) > 2 or packet == 2", ("or", [number("packet", (2, 2)), ("left",)])),
+        ("request.max_bytes > 5", ("or", [("of_client", 0), ("and", [("of_client", 1), ("left",)])])),
+        (
+            "request.group_id == 'a'",
+            (
+                "or",
+                [
+                    ("of_client", 0),
+                    ("and", [("of_client", 2), ("mentions", "group_id", None, (False, True))]),
+                    ("and", [("of_client", 1), ("left",)]),
+                ],
+            ),
+        ),
+        ("time in '2026, 2027'", ("left",)),
+        ("time contains '2026'", ("left",)),
     ],
 )
 def test_the_core_gets_the_parts_of_an_expression(text: str, test: Any) -> None:
     assert core_test(text) == test
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [  # Produce, Fetch, Metadata, OffsetFetch of version 8, and an unknown API
+        ("request.max_bytes > 5", [1]),
+        ("request.topics.partitions.fetch_offset == null", [1, 3, 9]),
+        ("request.topics.partitions.fetch_offset > 5", [1]),
+        ("request.group_id != 'a'", [9]),
+    ],
+)
+def test_what_lacks_a_field_is_not_left(text: str, left: list[int]) -> None:
+    conditions = built(text).conditions(CONTEXT)
+    ((_, tests),) = conditions.of_bodies
+    _, ((_, place), last) = tests[-1]
+    assert last == ("left",)
+    keys = [0, 1, 3, 9, 9999]
+    bits = [conditions.of_client(connection(), (None,) * 4, True, key, 8, "app") for key in keys]
+    assert [key for key, bit in zip(keys, bits, strict=True) if bit >> place & 1] == left
+    has_value = "null" in text
+    assert all((bit & 1) == has_value for key, bit in zip(keys, bits, strict=True) if key not in left)
 
 
 def test_names_are_compared_as_in_lists() -> None:
