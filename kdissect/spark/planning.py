@@ -2,7 +2,7 @@
 
 none          one task reads all captures
 connections   every task reads all captures, and dissects its shard of the connections. For the names of topic
-              IDs it reads them twice, and skips most messages the first time
+              IDs a process reads them once more, for all its tasks, and skips most messages
 files         a task reads a file, and the ``lookback`` files before it in its directory for context, also
               for the names of topic IDs. An exchange belongs to the task that owns the file with the
               exchange's last byte (owning.py)
