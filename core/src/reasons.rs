@@ -40,13 +40,13 @@ pub enum Why {
     Rejected,
     Records,
     Replication,
-    Slow,
     Piece,
     Cluster,
     Negative,
     Session,
     Group,
     Detail,
+    Content,
     Condition,
 }
 
@@ -94,13 +94,13 @@ impl Why {
             Why::Rejected => "an ApiVersions version that the broker does not support",
             Why::Records => "batches that are not plain",
             Why::Replication => "a broker or controller that fetches",
-            Why::Slow => "among the slowest",
             Why::Piece => "a new piece of time",
             Why::Cluster => "a cluster that is not known yet",
             Why::Negative => "a response before its request",
             Why::Session => "a fetch session that is not known",
             Why::Group => "a member or group that is not plain",
             Why::Detail => "its detail depends on what was counted before",
+            Why::Content => "bodies of which too much is to be kept",
             Why::Condition => "a condition that is left to Python",
         }
     }

@@ -167,15 +167,16 @@ class Leaders:
         return turns
 
 
-def _topics(facts: Facts) -> Iterator[tuple[str, bytes, list[Any]]]:
+def _topics(tally: Tally) -> Iterator[tuple[str, bytes, list[Any]]]:
     """Name, ID and partitions of the topics in a Metadata response: a name can get another ID, because the
     topic was deleted and created again. The ID is not text, which ``Bounded.rename`` would replace; it is
     empty in versions without IDs (KIP-516).
     """
-    for topic in (facts.exchange.response or {}).get("topics") or ():
+    exemplar = tally.exemplar
+    for topic in ((exemplar and exemplar.response) or {}).get("topics") or ():
         topic_id = topic.get("topic_id") or ""
         if name := topic.get("name") or topic_id:
-            yield facts.kept(name), topic_id.encode(), topic.get("partitions") or []
+            yield tally.kept(name), topic_id.encode(), topic.get("partitions") or []
 
 
 @summed
@@ -200,17 +201,19 @@ class LeadersMoving(Rule):
     advice = (
         "Check whether a broker was restarted or disconnected at that time; if not, check its load and disks."
     )
+    takes = EACH
     apis = APIS
     counts = Leaders
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Note leaders; -1 means none."""
-        for name, topic_id, partitions in _topics(facts):
+        reported = tally.first[0]
+        for name, topic_id, partitions in _topics(tally):
             for partition in partitions:
                 leader = partition.get("leader_id", -1)
                 if leader >= 0:
                     kept = self.kept[name, topic_id, partition.get("partition_index", -1)]
-                    kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
+                    kept.lead(leader, partition.get("leader_epoch", -1), reported)
 
     def findings(self) -> Iterator[RulePart]:
         """Topics whose leaders moved."""
@@ -267,14 +270,16 @@ class TopicRecreated(Rule):
         "Check who deleted the topic. Reset the offsets of its groups (kafka-consumer-groups "
         "--reset-offsets), and restart clients that still use the old topic."
     )
+    takes = EACH
     apis = frozenset({"Metadata"})
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Note the IDs of topics that exist."""
-        cluster_id = (facts.exchange.response or {}).get("cluster_id") or ""
-        for name, topic_id, partitions in _topics(facts):
+        exemplar = tally.exemplar
+        cluster_id = ((exemplar and exemplar.response) or {}).get("cluster_id") or ""
+        for name, topic_id, partitions in _topics(tally):
             if topic_id and partitions:
-                self.kept[cluster_id, name, topic_id].take(facts.exchange.time_ns, facts.id)
+                self.kept[cluster_id, name, topic_id].take(*tally.first[0])
 
     def findings(self) -> Iterator[RulePart]:
         """Names with several IDs, each of which replaces the one before."""
@@ -880,6 +885,7 @@ def _max_concurrent(active: list[Evidence]) -> int:
 
 
 _LARGE_BYTES = 10_000
+_SIZE_BYTES = 4  # of the size before a response
 _MIN_LARGE, _MIN_SMALL = 30, 120
 
 
@@ -914,19 +920,24 @@ class MetadataPolling(Rule):
         "Request metadata only for the topics that are needed, and keep metadata.max.age.ms at "
         "several minutes (default: 300000)."
     )
+    takes = EACH
     apis = frozenset({"Metadata"})
     counts = MetadataRequests
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Count requests and bytes of responses."""
-        exchange = facts.exchange
-        if exchange.request is None:
+        exemplar = tally.exemplar
+        if exemplar is None or exemplar.request is None:
             return
-        kept = self.kept[facts.client]
-        kept.add(facts)
-        kept.bytes += 0 if exchange.response_frame is None else exchange.response_frame.size
-        topics = exchange.request.get("topics")
-        kept.for_all_topics += topics is None or (exchange.api_version == 0 and not topics)
+        kept = self.kept[tally.client]
+        if tally.exchange is None:
+            kept.add_noted(tally, tally.noted)
+        else:
+            kept.add(tally)
+        kept.bytes += max(0, tally.response_bytes - _SIZE_BYTES * tally.exchanges)
+        topics = exemplar.request.get("topics")
+        if topics is None or (exemplar.api_version == 0 and not topics):
+            kept.for_all_topics += tally.exchanges
 
     def _reports(self, each: MetadataRequests) -> bool:
         return each.busiest >= (_MIN_LARGE if each.mean >= _LARGE_BYTES else _MIN_SMALL)

@@ -20,7 +20,7 @@ from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, HANDSHAKE_APIS, TLS_ALERT
-from kdissect.stats.contents import ONE, SUM
+from kdissect.stats.contents import EACH, ONE, SUM
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.sums import Summed, initialize, join, joined, largest, latest, merged, summed, total
@@ -315,7 +315,7 @@ class Unreachable(ConnectionRule):
     of = ("host", BROKER)
     cut = "count"
     lost = "length_ns"
-    takes = frozenset({ONE, SUM})
+    takes = EACH | {SUM}
     apis = ADVERTISING
     counts = Attempts
     openings: ClassVar[frozenset[str]] = frozenset()
@@ -334,11 +334,11 @@ class Unreachable(ConnectionRule):
 
     def feed(self, tally: Tally) -> None:
         """Note the addresses of brokers and clients, and those that are advertised."""
-        if tally.exchange is None:
+        if (exemplar := tally.exemplar) is None:
             self.known.add(tally.connection.broker)
             self.known.add(Endpoint(tally.connection.client_end.ip, 0))
         else:
-            for host, port in advertised(tally.exchange):
+            for host, port in advertised(exemplar):
                 self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -578,14 +578,14 @@ class AdvertisedUnreachable(Unreachable):
         """Note the addresses of brokers and clients, what is advertised to which client, and what it does."""
         Unreachable.feed(self, tally)
         client_ip = tally.connection.client.ip
-        if tally.exchange is None:
+        if (exemplar := tally.exemplar) is None:
             looker = self.lookers[client_ip]
             looker.hidden -= tally.exchanges
             if tally.api not in _LOOKING:
                 looker.others += tally.exchanges
-        elif (response := tally.exchange.response_frame) is not None:
-            for host, port in advertised(tally.exchange):
-                self.advertised[host, port, client_ip].take(response.end_ns, tally.id)
+        else:
+            for host, port in advertised(exemplar):
+                self.advertised[host, port, client_ip].take_noted(tally, tally.completed)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note what its client does."""
@@ -791,7 +791,7 @@ class ClosedInHandshake(ConnectionRule):
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
         "has a healthy target."
     )
-    takes = frozenset({ONE, SUM})
+    takes = EACH | {SUM}
     apis = ADVERTISING
 
     plaintext: Listeners = merged()
@@ -807,8 +807,8 @@ class ClosedInHandshake(ConnectionRule):
         self.listeners.add(tally.connection.broker)
         if tally.kind == ANSWERED:
             self.plaintext.add(tally.connection.broker)
-        if tally.exchange is not None:
-            self.listeners.learn(tally.exchange)
+        if (exemplar := tally.exemplar) is not None:
+            self.listeners.learn(exemplar)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
