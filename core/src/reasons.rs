@@ -40,7 +40,6 @@ pub enum Why {
     Rejected,
     Records,
     Replication,
-    Slow,
     Late,
     Piece,
     Cluster,
@@ -48,6 +47,7 @@ pub enum Why {
     Session,
     Group,
     Detail,
+    Content,
     Condition,
 }
 
@@ -95,7 +95,6 @@ impl Why {
             Why::Rejected => "an ApiVersions version that the broker does not support",
             Why::Records => "batches that are not plain",
             Why::Replication => "a broker or controller that fetches",
-            Why::Slow => "among the slowest",
             Why::Late => "answered seconds late",
             Why::Piece => "a new piece of time",
             Why::Cluster => "a cluster that is not known yet",
@@ -103,6 +102,7 @@ impl Why {
             Why::Session => "a fetch session that is not known",
             Why::Group => "a member or group that is not plain",
             Why::Detail => "its detail depends on what was counted before",
+            Why::Content => "bodies of which too much is to be kept",
             Why::Condition => "a condition that is left to Python",
         }
     }

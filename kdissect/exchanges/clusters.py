@@ -53,12 +53,12 @@ class Clusters:
         """The cluster of a broker; None if it is not known."""
         return self.given.get(broker) or self.known.get(broker)
 
-    def learn(self, exchange: Exchange) -> None:
-        """Learn from a decoded exchange."""
+    def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
+        """Learn from a decoded exchange. ``broker``: that sent it; None: that of its connection."""
         cluster = named_cluster(exchange)
         if cluster is None:
             return
-        self.add(exchange.connection.broker, cluster)
+        self.add(broker or exchange.connection.broker, cluster)
         for host, port in advertised(exchange):
             self.add(Endpoint(host, port), cluster)
 

@@ -191,12 +191,16 @@ class TallyPlan(NamedTuple):
         common: of all plans; their texts are not needed. ``api`` has those that can be counted.
         log: how they are counted by connection.
         take: takes counts of exchanges that are alike, see ``stats.core_tallies``.
+        take_slow: takes what more is needed of an exchange among the slowest, see there.
         memory: how to get what connections remember.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
         interval: returns the length of an interval in nanoseconds; exchanges of different intervals are not
             alike. 0: they are. Only ever a multiple of what it returned before.
-        has_cluster: returns whether the cluster of a connection is known. If not, an exchange that names one
-            is not counted.
+        has_cluster: returns whether the cluster of a connection is known.
+        learn_cluster: takes the cluster that an exchange on a connection names.
+        alike: keys of APIs of whose exchanges one is kept of those with the same bodies.
+        content: from a connection, API key and version, both messages, and when the second was complete, to
+            what is kept of the bodies; None: exchanges with these are not counted.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
             alike.
         is_partition: which partitions are selected. An exchange with others, also in its fetch session, is
@@ -206,10 +210,14 @@ class TallyPlan(NamedTuple):
     common: CommonPlan
     log: ConnectionPlan
     take: Callable[[Any, Any], object]
+    take_slow: Callable[..., object]
     memory: MemoryPlan
     slowest: int
     interval: Callable[[], int]
     has_cluster: Callable[[ConnectionInfo], bool]
+    learn_cluster: Callable[[ConnectionInfo, str], object]
+    alike: list[int]
+    content: Callable[[ConnectionInfo, tuple[int, int], list[bytes], int], Exchange | None]
     by_group: bool
     by_partition: bool
     is_partition: PartitionTest | None

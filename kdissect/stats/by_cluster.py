@@ -71,14 +71,14 @@ class ByCluster(Summed):
 
     def feed(self, tally: Tally) -> None:
         """Count a tally."""
-        if tally.exchange is not None:
-            self.learn(tally.exchange)
+        if (exemplar := tally.exemplar) is not None:
+            self.learn(exemplar, tally.connection.broker)
         self.of(tally.connection).feed(tally)
 
-    def learn(self, exchange: Exchange) -> None:
-        """Note the clusters that an exchange names."""
+    def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
+        """Note the clusters that an exchange names. ``broker``: see ``Clusters.learn``."""
         if exchange.api_key in _NAMING:
-            self._clusters.learn(exchange)
+            self._clusters.learn(exchange, broker)
 
     def merge(self, other: ByCluster) -> None:
         """Add the counts of another part of the same captures."""

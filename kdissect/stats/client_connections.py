@@ -193,10 +193,9 @@ class ClientConnections(Summed):
 
     def feed(self, tally: Tally) -> None:
         """Learn which endpoints are brokers."""
-        if tally.exchange is None:
-            self.listeners.add(tally.connection.broker)
-        else:
-            self.listeners.learn(tally.exchange)
+        self.listeners.add(tally.connection.broker)
+        if (exemplar := tally.exemplar) is not None:
+            self.listeners.learn(exemplar)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""

@@ -19,6 +19,7 @@ from kdissect.stats.contents import EACH
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
+    from kdissect.model import Exchange
     from kdissect.stats.tallies import Tally
 
 NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
@@ -62,6 +63,9 @@ class Cluster:
                 offered = {key: (first, last) for key, first, last in versions.apis}
                 completed_ns, number = versions.completed
                 self._take_offers(tally.broker, offered, (completed_ns, tally.id_of(number)))
+            elif (content := tally.content) is not None:
+                completed_ns, number = content.last
+                self._take_nodes(tally, content.exemplar, (completed_ns, tally.id_of(number)))
             return
         exchange = tally.exchange
         if exchange.response is None:
@@ -75,14 +79,7 @@ class Cluster:
             if offered:
                 self._take_offers(tally.broker, offered, (exchange.completed_ns, tally.id))
         elif tally.api in NODE_APIS:
-            cluster_id, reported = (
-                exchange.response.get("cluster_id") or "",
-                (exchange.completed_ns, tally.id),
-            )
-            if cluster_id:
-                self._take_cluster(tally.broker, cluster_id, reported)
-            for node in nodes(exchange):
-                self._take_node(cluster_id, node, reported)
+            self._take_nodes(tally, exchange, (exchange.completed_ns, tally.id))
 
     def merge(self, other: Cluster) -> None:
         """Add what another part of the same captures reported."""
@@ -119,6 +116,14 @@ class Cluster:
             if len(hosts) > 1 or len(clusters) > 1:
                 return []
         return sorted(keys, key=lambda key: (self._nodes_reported[key], key), reverse=True)
+
+    def _take_nodes(self, tally: Tally, exchange: Exchange, reported: Reported) -> None:
+        """Take those that an exchange names."""
+        cluster_id = (exchange.response or {}).get("cluster_id") or ""
+        if cluster_id:
+            self._take_cluster(tally.broker, cluster_id, reported)
+        for node in nodes(exchange):
+            self._take_node(cluster_id, node, reported)
 
     def _take_cluster(self, broker: str, cluster_id: str, reported: Reported) -> None:
         if broker not in self.clusters and self._entries["clusters"] >= self._max_rows:

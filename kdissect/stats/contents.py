@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from kdissect.model import Exchange
     from kdissect.stats.quantiles import Quantiles
 
 FORMS = ONE, COUNTED_BY_CORE, SUM_OF_CONNECTION, SUM = "one", "counted", "sum of a connection", "sum"
@@ -38,6 +39,21 @@ class Noted(NamedTuple):
     last_ns: int
     first: list[Stamp]
     pieces: list[tuple[int, int]]
+
+
+class Content(NamedTuple):
+    """What is in exchanges with the same bodies.
+
+    Attributes:
+        exemplar: one with these bodies and the names of topics in them, without frames; its connection is
+            that of the first.
+        completed: when they were.
+        last: the last one, by completion.
+    """
+
+    exemplar: Exchange
+    completed: Noted
+    last: Stamp
 
 
 class Topic(NamedTuple):

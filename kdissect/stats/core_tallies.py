@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kdissect import core
+from kdissect.exchanges.content import GROUP, GROUP_KEY
 from kdissect.exchanges.group_events import usual_events
+from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
-from kdissect.exchanges.topic_names import may_name_topic_ids
+from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.touched import plans
-from kdissect.exchanges.undecoded import undecoded
+from kdissect.exchanges.undecoded import first_names, undecoded
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import BodyLayout
+from kdissect.kafka.bodies import BodyLayout, decode_request, decode_response
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
-from kdissect.model import ANSWERED
+from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.names import kept
 from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
 from kdissect.stats.contents import (
     COUNTED_BY_CORE,
     CommittedPartition,
     CommittedTopic,
+    Content,
     CountedBeats,
     CountedPolls,
     CountedProducer,
@@ -42,14 +46,17 @@ from kdissect.stats.contents import (
 )
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.tallies import Alike, Keys
+from kdissect.stats.traffic import Slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
-    from kdissect.sinks.plan import PartitionTest, PlanContext
+    from kdissect.model import ConnectionInfo
+    from kdissect.sinks.plan import PartitionTest, PlanContext, TopicIdNames
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
+    from kdissect.stats.quantiles import Largest
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
 ONLY_COUNTED = frozenset(
@@ -68,8 +75,10 @@ ONLY_COUNTED = frozenset(
     )
 )
 """Keys of the APIs of whose exchanges, without errors, summaries need only number, sizes and times."""
+ALIKE = ADVERTISING
+"""Keys of the APIs of whose exchanges summaries need bodies and times: those with equal bodies are alike."""
 COUNTED = ONLY_COUNTED.union(
-    (PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT, API_VERSIONS)
+    ALIKE, (PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT, API_VERSIONS)
 )
 """Keys of the APIs whose exchanges the core counts."""
 
@@ -117,9 +126,52 @@ def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
         one.beats = _beats(*detail)
     elif api_key == API_VERSIONS:
         one.versions = ReportedVersions(*detail)
+    elif api_key in ALIKE:
+        exemplar, completed, last = detail
+        one.content = Content(exemplar, Noted(*completed), last)
     else:
         one.offsets = _offsets(*detail)
     return one
+
+
+def _slow(common: tuple[Any, ...], times: tuple[Any, ...], topics: list[tuple[str, bool]]) -> Slow:
+    """What the core passes to ``TallyPlan.take_slow``, after the rank."""
+    (connection, api_key, client_id, number), (time_ns, latency_us, total_us, parts) = common, times
+    api = apis.by_key(api_key)
+    assert api is not None
+    return Slow(
+        f"{connection.id}/{number}",
+        time_ns,
+        latency_us,
+        total_us,
+        LatencyParts(*parts),
+        api.name,
+        client_id or connection.client.ip,
+        str(connection.broker),
+        tuple(TopicId(topic) if is_nameless else topic for topic, is_nameless in topics),
+        0,
+    )
+
+
+def _content(
+    names: TopicIdNames,
+    connection: ConnectionInfo,
+    api: tuple[int, int],
+    messages: Sequence[bytes],
+    completed_ns: int,
+) -> Exchange | None:
+    """See ``TallyPlan.content``. The names in the bodies have been learned."""
+    request = decode_request(messages[0], api[0])
+    response = decode_response(messages[1], *api, request=request.value)
+    exchange = Exchange(connection, 0, ANSWERED, None, None, *api, None)
+    exchange.request, exchange.request_layout = request.value, request.layout
+    exchange.response, exchange.response_layout = response.value, response.layout
+    refs = topic_refs(exchange)
+    exchange.topic_ids = dict(refs.learned)
+    has_other_names = any(
+        names.name(each, completed_ns) != exchange.topic_ids.get(each) for each in refs.keys
+    )
+    return None if request.anomalies or response.anomalies or has_other_names else exchange
 
 
 def _topic(name: str, topic_id: str | None, named_ns: int) -> Topic:
@@ -191,7 +243,7 @@ def tally_plan(
     feed: Callable[[Alike], object],
     sessions: FetchSessions,
     *,
-    slowest: int = 0,
+    slowest: Largest | None = None,
     interval: Callable[[], int] = int,
     by: frozenset[str] = frozenset(),
     is_partition: PartitionTest | None = None,
@@ -203,7 +255,7 @@ def tally_plan(
         log: of the connections.
         feed: takes the tallies.
         sessions: fed the other exchanges.
-        slowest: so many exchanges with the longest service times are not counted but passed on.
+        slowest: gets those with the longest service times, as many as it keeps. None: they are not needed.
         interval: see ``TallyPlan``.
         by: names of ``traffic.BY``: columns and tables by which counts are needed.
         is_partition: which partitions are counted; None: all. It excludes none by names of topics.
@@ -220,6 +272,13 @@ def tally_plan(
             splitters.note_versions(tally.connection, tally.versions.apis)
         feed(tally)
 
+    def learn_cluster(info: ConnectionInfo, cluster: str) -> None:
+        info.cluster_id = kept(cluster)
+
+    def take_slow(rank: tuple[int, ...], *slow: Any) -> None:
+        assert slowest is not None
+        slowest.rank(rank, lambda: _slow(*slow))
+
     common = CommonPlan(
         shared=lambda *_: [],
         api=api,
@@ -235,10 +294,14 @@ def tally_plan(
         common,
         ConnectionPlan(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=take_counted,
+        take_slow=take_slow,
         memory=memory_plan(splitters, sessions),
-        slowest=slowest,
+        slowest=0 if slowest is None else slowest.count,
         interval=interval,
         has_cluster=lambda info: info.cluster_id is not None,
+        learn_cluster=learn_cluster,
+        alike=sorted(ALIKE),
+        content=partial(_content, names),
         by_group="group" in by,
         by_partition=not by.isdisjoint(("topic", "partition")),
         is_partition=is_partition,
@@ -249,8 +312,8 @@ def tally_plan(
 def _row(api_key: int, version: int) -> core.native.Row | None:
     """The core's ``Row`` of an API whose exchanges it counts."""
     known = undecoded(api_key, version)
-    if not core.is_used or known is None or api_key not in COUNTED or may_name_topic_ids(api_key, version):
-        return None  # names are learned from each
+    if not core.is_used or known is None or api_key not in COUNTED:
+        return None
     api = apis.by_key(api_key)
     assert api is not None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
@@ -258,7 +321,7 @@ def _row(api_key: int, version: int) -> core.native.Row | None:
     return core.native.Row(
         known.core,
         (None, None),
-        (nothing, nothing),
+        (first_names(request, api_key, GROUP, GROUP_KEY), nothing),
         ([], []),
         api_key == FETCH,
         (plans(api.name, request, response), [], usual_events(api.name)),

@@ -15,7 +15,7 @@ from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.compression import Budget
 from kdissect.model import ANSWERED, ORPHAN
 from kdissect.names import NAME_BYTES, kept
-from kdissect.stats.contents import ONE
+from kdissect.stats.contents import ONE, Noted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,6 +150,21 @@ class Facts:
     def first(self) -> list[tuple[int, str]]:
         """Time and ID."""
         return [(self.time_ns, self.id)]
+
+    @property
+    def exemplar(self) -> Exchange:
+        """Itself, as those that are alike have one."""
+        return self.exchange
+
+    @property
+    def completed(self) -> Noted:
+        """When it was."""
+        completed_ns = self.exchange.completed_ns
+        return Noted(1, completed_ns, completed_ns, [(completed_ns, self.exchange.number)], [])
+
+    def first_of(self, noted: Noted) -> list[tuple[int, str]]:
+        """As of those that are alike."""
+        return [(time_ns, self.id) for time_ns, _ in noted.first]
 
     @property
     def partitions(self) -> list[tuple[str, int]]:

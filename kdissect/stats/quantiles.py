@@ -186,25 +186,28 @@ class Largest:
     them.
     """
 
-    __slots__ = ("_count", "_kept")
+    __slots__ = ("_kept", "count")
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._kept: list[tuple[tuple[int, ...], Any]] = []  # by rank
 
     def add(self, number: int, exchange: Exchange, item: Callable[[], Any]) -> None:
         """Keep an item of an exchange if its number is large enough."""
-        if len(self._kept) >= self._count and (not self._kept or number < self._kept[0][0][0]):
+        if len(self._kept) >= self.count and (not self._kept or number < self._kept[0][0][0]):
             return
         completed_ns, packet = exchange.order
-        rank = number, -completed_ns, -packet, -exchange.number
-        if len(self._kept) < self._count or rank > self._kept[0][0]:
+        self.rank((number, -completed_ns, -packet, -exchange.number), item)
+
+    def rank(self, rank: tuple[int, ...], item: Callable[[], Any]) -> None:
+        """The same by its rank: the number; completion, packet and number of the exchange, each negative."""
+        if len(self._kept) < self.count or rank > self._kept[0][0]:
             insort(self._kept, (rank, kept(item())), key=_rank)
-            del self._kept[: -self._count]
+            del self._kept[: -self.count]
 
     def merge(self, other: Largest) -> None:
         """Keep the largest of both."""
-        self._kept = sorted(self._kept + other._kept, key=_rank)[-self._count :]
+        self._kept = sorted(self._kept + other._kept, key=_rank)[-self.count :]
 
     def all(self) -> list[Any]:
         """The kept items, largest first."""

@@ -132,7 +132,6 @@ class Summarizer(Summed):
     _sessions: FetchSessions = fed()
     _feeds: dict[str, Sequence[Callable[[Any], object]]] = fed(partial(dict.fromkeys, FORMS, ()))  # by form
     _summing: Summing = fed(partial(Summing, DEFAULT, ()))
-    _slowest: int = own()
     _waiting: list[Facts] = fed(list)
     _waiting_bytes: int = fed(int)
 
@@ -159,7 +158,7 @@ class Summarizer(Summed):
         )
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
-        self._by, self._grouped, self._slowest = by, columns, slowest
+        self._by, self._grouped = by, columns
         self._sessions = FetchSessions(limits)
         counters = self.traffic, self.traffic.tables, self.records, self.cluster, self.intervals, self.grouped
         self._feeds = {
@@ -203,7 +202,7 @@ class Summarizer(Summed):
             log,
             self._feed_counted,
             self._sessions,
-            slowest=self._slowest,
+            slowest=self.traffic.slowest,
             interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
             by=self._by.union(self._grouped, () if self.intervals is None else self.intervals.apart),
             is_partition=is_partition,
@@ -216,6 +215,9 @@ class Summarizer(Summed):
         for topic in tally.topics:
             if topic.id is not None:
                 self.learned.learn_topic(topic.id, topic.name, topic.named_ns)
+        if (exemplar := tally.exemplar) is not None:
+            for topic_id, name in exemplar.topic_ids.items():
+                self.learned.learn_topic(topic_id, name, tally.completed.first_ns)
 
     def settle(self) -> None:
         """Count everything that waits."""

@@ -16,11 +16,11 @@ them. So a counter adds them only to what can be merged in any order.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent
 from kdissect.model import ABANDONED, ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
-from kdissect.names import entries
+from kdissect.names import entries, kept
 from kdissect.stats.contents import SUM, SUM_OF_CONNECTION
 from kdissect.stats.quantiles import Distinct, Quantiles
 from kdissect.stats.sums import Summed, earliest, initialize, join, latest, merged, own, summed, total
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, ConnectionKey
+    from kdissect.model import ConnectionInfo, ConnectionKey, Exchange
     from kdissect.stats.contents import (
+        Content,
         CountedBeats,
         CountedReads,
         CountedWrites,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
         WrittenPartition,
     )
     from kdissect.stats.facts import Facts
+
+Value = TypeVar("Value")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -190,6 +193,7 @@ class Alike(Load):
         transfer_us: sum of what is not part of latencies, of those with a known ``total_us``.
         writes, reads, beats: those of their API.
         versions: of ApiVersions.
+        content: of those of which one is kept.
         offsets: of other APIs.
     """
 
@@ -210,6 +214,7 @@ class Alike(Load):
     reads: CountedReads | None = own(type(None))
     beats: CountedBeats | None = own(type(None))
     versions: ReportedVersions | None = own(type(None))
+    content: Content | None = own(type(None))
     offsets: Sequence[ReportedTopic] = own(tuple)
 
     def __init__(self, keys: Keys, connection: ConnectionInfo, client: str, broker: str) -> None:
@@ -251,6 +256,17 @@ class Alike(Load):
         return [each.topic for each in (self.offsets if detail is None else detail.topics)]
 
     @property
+    def exemplar(self) -> Exchange | None:
+        """An exchange with the same bodies; None: they are not needed."""
+        return None if self.content is None else self.content.exemplar
+
+    @property
+    def completed(self) -> Noted:
+        """When those with an ``exemplar`` were."""
+        assert self.content is not None
+        return self.content.completed
+
+    @property
     def is_replicated(self) -> bool:
         """Whether a broker fetches."""
         return self.reads is not None and self.reads.are_replicated
@@ -262,6 +278,10 @@ class Alike(Load):
             for each in topic.partitions:
                 if each.touches:
                     yield topic.topic.name, each
+
+    def kept(self, value: Value) -> Value:
+        """Names as tables keep them."""
+        return kept(value)
 
     def id_of(self, number: int) -> str:
         """As ``Facts.id``, by the number of an exchange."""

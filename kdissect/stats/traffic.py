@@ -333,10 +333,7 @@ class Traffic(Summed):
         self.tables = TrafficTables(limits, by)
 
     def feed(self, tally: Tally) -> None:
-        """Count errors, waits and anomalies; note the slowest exchanges, and unanswered requests.
-
-        What the core has counted is none of the slowest.
-        """
+        """Count errors, waits and anomalies; note the slowest exchanges, and unanswered requests."""
         if tally.exchange is None:
             self._count_counted_waits(tally)
             return

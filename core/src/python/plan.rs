@@ -42,6 +42,7 @@ pub struct Receivers {
     alive: Option<Object>,
     carried: Option<Object>,
     tally: Option<Object>,
+    slow: Option<Object>,
     memory: Option<Object>,
 }
 
@@ -141,6 +142,16 @@ impl Receivers {
                 give_to(py, &self.carried, arguments)
             }
             Handed::Memory((info, memory)) => give_to(py, &self.memory, (info, MemoryState::of(memory))),
+            Handed::Slow(ranked) => {
+                let (rank, slow) = *ranked;
+                let arguments = (
+                    rank,
+                    (slow.info, slow.api_key, slow.client_id, slow.number),
+                    (slow.time_ns, slow.latency_us, slow.total_us, slow.parts),
+                    slow.topics,
+                );
+                give_to(py, &self.slow, arguments)
+            }
             Handed::Tally(tally) => {
                 let counted = (tally.common, tally.times, tally.latencies);
                 match tally.detail {
@@ -159,6 +170,9 @@ impl Receivers {
                         give_to(py, &self.tally, (counted, (member, last, completed_ns, topics)))
                     }
                     TallyDetail::Offsets(topics) => give_to(py, &self.tally, (counted, (topics,))),
+                    TallyDetail::Alike(content, completed, last) => {
+                        give_to(py, &self.tally, (counted, (content, completed, last)))
+                    }
                     TallyDetail::Versions(apis, completed) => {
                         give_to(py, &self.tally, (counted, (apis, completed)))
                     }
@@ -430,8 +444,11 @@ fn objects<'py, 'a>(
 
 fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<TallyPlan> {
     receivers.tally = Some(get(plan, "take")?);
+    receivers.slow = Some(get(plan, "take_slow")?);
     let interval: Function = get(plan, "interval")?;
     let has_cluster: Function = get(plan, "has_cluster")?;
+    let learn_cluster: Function = get(plan, "learn_cluster")?;
+    let content: Function = get(plan, "content")?;
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
         waiting: waiting(&plan.getattr("log")?, receivers)?,
@@ -439,6 +456,20 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
         slowest: get(plan, "slowest")?,
         interval: Box::new(move || Python::attach(|py| interval.call(py, ()))),
         has_cluster: Box::new(move |info: &Handle| Python::attach(|py| has_cluster.call(py, (info,)))),
+        learn_cluster: Box::new(move |info: &Handle, cluster: &str| {
+            Python::attach(|py| {
+                learn_cluster
+                    .call::<Bound<'_, PyAny>>(py, (info, cluster))
+                    .map(drop)
+            })
+        }),
+        alike: get(plan, "alike")?,
+        content: Box::new(move |info: &Handle, (api_key, version), frames| {
+            Python::attach(|py| {
+                let data = frames.map(|frame| PyBytes::new(py, &frame.data));
+                content.call(py, (info, (api_key, version), data, frames[1].end_ns))
+            })
+        }),
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })

@@ -5,6 +5,7 @@ use crate::exchanges::usage::Stamp;
 use crate::sinks::connection_log::Counted;
 use crate::sinks::facts::Handle;
 use crate::sinks::quantiles;
+use crate::sinks::slowest::{Rank, Slow};
 use crate::sinks::table_rows::AliveMember;
 
 pub enum Handed {
@@ -12,6 +13,8 @@ pub enum Handed {
     Alive(AliveMember),
     Carried(Box<CarriedBatches>),
     Tally(Box<Tally>),
+    /// An exchange among the slowest.
+    Slow(Box<(Rank, Slow)>),
     /// What the exchanges of a connection share, and what it remembers of them.
     Memory((Handle, ConnectionMemory)),
 }
@@ -101,6 +104,8 @@ pub enum TallyDetail {
     Offsets(Vec<(PythonTopic, Vec<PythonReported>)>),
     /// Key of an API, the first version, the last; and when.
     Versions(Vec<(i64, i64, i64)>, Stamp),
+    /// What Python keeps of the bodies; completion of the exchanges, and the last one.
+    Alike(Handle, PythonNoted, Stamp),
 }
 
 /// What keeps exchanges apart if asked for: their group, and the topics and partitions in them.

@@ -3,9 +3,8 @@
 //! The counts of a connection are passed on before Python takes an exchange of it, and when it is no longer here;
 //! those of all connections when there are enough of them.
 
-use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
@@ -16,7 +15,7 @@ use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
     add_run, tally, Fetcher, Fields, Lag, Noted, Polls, Read, Run, Stamp, Write, PIECE_NS,
 };
-use crate::kafka::tree::{field, list, Decoded, TopicNames, Value, NO_ID};
+use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
 use crate::sinks::conditions::{NameTest, Vote};
 use crate::sinks::connection_log::Counted;
 use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
@@ -24,9 +23,11 @@ use crate::sinks::handed::{
     Handed, Member, PythonCommitted, PythonNoted, PythonPolls, PythonReadTopic, PythonReported,
     PythonSamples, PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
 };
+use crate::sinks::kept_bodies::{DecodeBodies, KeptBodies};
 use crate::sinks::quantiles::Quantiles;
 use crate::sinks::samples::Samples;
 use crate::sinks::sink::Sink;
+use crate::sinks::slowest::{Slow, Slowest};
 use crate::sinks::splitters::{MemoryPlan, Splitter};
 use crate::{Odd, Why};
 
@@ -60,12 +61,17 @@ pub struct TallyPlan {
     /// Keys of APIs whose responses brokers may delay.
     pub waiting: Vec<i16>,
     pub memory: MemoryPlan,
-    /// Of so many exchanges with the longest service times Python needs more.
+    /// Of so many exchanges with the longest service times Python needs more than counts.
     pub slowest: usize,
     /// The length of an interval in nanoseconds; exchanges of different intervals are not alike. 0: they are.
     pub interval: Box<dyn Fn() -> Result<i64, Odd> + Send + Sync>,
     /// Whether Python knows the cluster of a connection.
     pub has_cluster: Box<dyn Fn(&Handle) -> Result<bool, Odd> + Send + Sync>,
+    /// Takes the cluster that an exchange names.
+    pub learn_cluster: Box<dyn Fn(&Handle, &str) -> Result<(), Odd> + Send + Sync>,
+    /// Keys of APIs of whose bodies Python keeps one of those that are alike.
+    pub alike: Vec<i16>,
+    pub content: DecodeBodies,
     /// Whether exchanges of different groups of consumers, or with different partitions, are not alike.
     pub by_group: bool,
     pub by_partition: bool,
@@ -79,8 +85,8 @@ pub struct Tallies {
     connections: HashMap<usize, CountedConnection>,
     /// Those that are no longer here.
     left: Vec<CountedConnection>,
-    /// The longest service times so far.
-    slowest: BinaryHeap<Reverse<i64>>,
+    slowest: Slowest,
+    bodies: KeptBodies,
     /// Since counts of all were passed on.
     exchanges: u64,
     held: usize,
@@ -138,6 +144,8 @@ struct TallyKey {
     reader: Fetcher,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
+    /// What Python keeps of their bodies, by its address.
+    content: Option<usize>,
     apart: Apart,
 }
 
@@ -173,6 +181,10 @@ impl TallyKey {
                 _ => Fetcher::default(),
             },
             member,
+            content: match found {
+                CountedContent::Alike(content) => Some(content.address),
+                _ => None,
+            },
             apart,
         }
     }
@@ -185,6 +197,14 @@ enum Detail {
     Commits(Alive, ByTopic<(), Committed>),
     Offsets(ByTopic<(), Reported>),
     Versions(ReportedVersions),
+    Alike(Box<Same>),
+}
+
+/// Of exchanges with the same bodies: what Python keeps of these, and when they were completed.
+struct Same {
+    content: Handle,
+    completed: Noted,
+    last: Stamp,
 }
 
 /// The versions that the last response says its broker supports: key of an API, the first, the last; and when.
@@ -286,6 +306,7 @@ enum CountedContent<'b, 'a> {
     Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
     Offsets(Vec<(&'b Touched<'b, 'a>, Option<Offset<'b>>)>),
     Versions(Vec<(i64, i64, i64)>),
+    Alike(Handle),
 }
 
 /// An offset that is reported, and the group that has committed it; None: it is the end of the partition.
@@ -309,11 +330,12 @@ impl Fetch<'_, '_> {
 impl Tallies {
     pub fn new(plan: TallyPlan, partitions: Option<NameTest>) -> Self {
         Tallies {
+            slowest: Slowest::new(plan.slowest),
+            bodies: KeptBodies::default(),
             plan,
             apis: KnownApis::default(),
             connections: HashMap::new(),
             left: Vec::new(),
-            slowest: BinaryHeap::new(),
             exchanges: 0,
             held: 0,
             added: 0,
@@ -391,13 +413,22 @@ impl Sink for Tallies {
             self.pieces = Some((first_piece, piece));
             return Err(Why::Piece.odd());
         }
-        let found = found(exchange, &decoded, row, &touched, &names)?;
+        row.bodies.learn(&decoded, &names)?;
+        let found = match plan.alike.contains(&exchange.header.api_key) && exchange.is_selected {
+            true => {
+                let content = self.bodies.of(exchange, &decoded, tags, &plan.content);
+                self.is_due |= self.bodies.is_full;
+                CountedContent::Alike(content?)
+            }
+            false => found(exchange, &decoded, row, &touched, &names)?,
+        };
         let info = exchange.known.info()?;
         let connection = match self.connections.entry(info.address) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
         };
-        connection.check_cluster(plan, &row.learned(exchange.header.api_key, &decoded)?.0)?;
+        let (cluster, _) = row.learned(exchange.header.api_key, &decoded)?;
+        let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
         if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
@@ -409,7 +440,7 @@ impl Sink for Tallies {
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let mut group = None;
+        let (mut group, mut slow) = (None, None);
         if exchange.is_selected {
             if matches!(parts.rest, Rest::Service(SLOW_US..)) {
                 return Err(Why::Late.odd());
@@ -418,7 +449,7 @@ impl Sink for Tallies {
             let apart = Apart {
                 start_ns,
                 group: match plan.by_group {
-                    true => consumers(member.as_ref(), &decoded, &row.counted)?,
+                    true => consumers(row, &decoded)?,
                     false => None,
                 },
                 partitions: match plan.by_partition {
@@ -427,16 +458,8 @@ impl Sink for Tallies {
                 },
             };
             let key = TallyKey::of(exchange, &parts, &found, member, apart);
-            if let (Rest::Service(us), 1..) = (parts.rest, plan.slowest) {
-                let is_slow = self.slowest.len() < plan.slowest
-                    || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
-                if is_slow {
-                    self.slowest.push(Reverse(us));
-                    if self.slowest.len() > plan.slowest {
-                        self.slowest.pop();
-                    }
-                    return Err(Why::Slow.odd());
-                }
+            if let Some(rank) = self.slowest.rank(exchange, &parts)? {
+                slow = Some((rank, Slow::of(exchange, &parts, client_text, &touched)?));
             }
             let (place, is_new) = connection.group(key, exchange, &found);
             self.held += usize::from(is_new);
@@ -450,8 +473,15 @@ impl Sink for Tallies {
             }
             group = Some(place);
         }
+        if let (Some(cluster), true) = (cluster, is_new_cluster) {
+            (plan.learn_cluster)(&connection.log.info, cluster)?;
+            connection.has_cluster = true;
+        }
         // From here on nothing is odd.
         connection.splitter.note(row, &noted, response.end_ns);
+        if let Some((rank, slow)) = slow {
+            self.slowest.add(rank, slow);
+        }
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
         connection.log.add(exchange, client_text, bytes, &plan.waiting);
         connection.log.place = self.added;
@@ -491,6 +521,8 @@ impl Sink for Tallies {
             self.held = 0;
             self.is_due = false;
             self.interval_ns = None;
+            self.bodies.make_room();
+            to.extend(self.slowest.not_given().map(|slow| Handed::Slow(Box::new(slow))));
         }
         for connection in std::mem::take(&mut self.left) {
             self.held = self.held.saturating_sub(connection.held);
@@ -616,21 +648,11 @@ fn member(
 }
 
 /// The first group that a request names, as `content.group_id` of kdissect/exchanges has it.
-fn consumers(member: Option<&Member>, decoded: &Decoded<'_>, fields: &Fields) -> Result<Option<String>, Odd> {
-    if let Some((group, ..)) = member {
-        return Ok(Some(group.clone()));
+fn consumers(row: &Row, decoded: &Decoded<'_>) -> Result<Option<String>, Odd> {
+    match row.group.find(&decoded.request)? {
+        Some(group) if group.len() > NAME_BYTES => Err(Why::Group.odd()),
+        group => Ok(group.map(str::to_owned)),
     }
-    let request = &decoded.request;
-    let requests = std::iter::once(request).chain(list(request.get(fields.groups))?);
-    for body in requests {
-        match body.get(fields.group_id) {
-            Some(Value::Text(group)) if group.len() > NAME_BYTES => return Err(Why::Group.odd()),
-            Some(Value::Text(group)) if !group.is_empty() => return Ok(Some((*group).to_owned())),
-            Some(Value::Text(_) | Value::Null) | None => (),
-            Some(_) => return Err(Why::Group.odd()),
-        }
-    }
-    Ok(None)
 }
 
 impl CountedConnection {
@@ -644,15 +666,18 @@ impl CountedConnection {
         })
     }
 
-    /// Odd: Python learns the cluster that an exchange names.
-    fn check_cluster(&mut self, plan: &TallyPlan, named: &Option<&str>) -> Result<(), Odd> {
-        if named.is_some() && !self.has_cluster {
-            self.has_cluster = (plan.has_cluster)(&self.log.info)?;
-            if !self.has_cluster {
-                return Err(Why::Cluster.odd());
-            }
+    /// Whether an exchange is the first that names the cluster. Odd: what was counted of the connection before must
+    /// be passed on before that is known.
+    fn check_cluster(&mut self, plan: &TallyPlan, named: Option<&str>) -> Result<bool, Odd> {
+        if named.is_none() || self.has_cluster {
+            return Ok(false);
         }
-        Ok(())
+        self.has_cluster = (plan.has_cluster)(&self.log.info)?;
+        let is_of_broker = |group: &Group| matches!(group.detail, Detail::Versions(_));
+        if !self.has_cluster && !self.groups.iter().all(is_of_broker) {
+            return Err(Why::Cluster.odd());
+        }
+        Ok(!self.has_cluster)
     }
 
     /// The place of the group of an exchange, and whether it is new.
@@ -723,6 +748,11 @@ impl Group {
                 CountedContent::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
                 CountedContent::Offsets(_) => Detail::Offsets(BTreeMap::new()),
                 CountedContent::Versions(_) => Detail::Versions(ReportedVersions::default()),
+                CountedContent::Alike(content) => Detail::Alike(Box::new(Same {
+                    content: content.clone(),
+                    completed: Noted::default(),
+                    last: (i64::MIN, 0),
+                })),
             },
         }
     }
@@ -748,7 +778,8 @@ impl Group {
                 fit(topics, offsets.iter().map(|(each, _)| *each))
             }
             (Detail::Alive(_), CountedContent::Heartbeat)
-            | (Detail::Versions(_), CountedContent::Versions(_)) => true,
+            | (Detail::Versions(_), CountedContent::Versions(_))
+            | (Detail::Alike(_), CountedContent::Alike(_)) => true,
             _ => false,
         }
     }
@@ -883,6 +914,11 @@ impl Group {
                     };
                 }
             }
+            (Detail::Alike(same), CountedContent::Alike(_)) => {
+                let completed = (completed_ns, exchange.number);
+                same.completed.add(completed);
+                same.last = same.last.max(completed);
+            }
             (Detail::Alive(alive), CountedContent::Heartbeat) => alive.see(stamp, completed_ns),
             (Detail::Commits(alive, topics), CountedContent::Commit(commits)) => {
                 alive.see(stamp, completed_ns);
@@ -933,6 +969,7 @@ impl Group {
             reader,
             member,
             apart,
+            ..
         } = self.key;
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
         Tally {
@@ -984,6 +1021,9 @@ impl Group {
                     TallyDetail::Offsets(topics.into_iter().map(reported_topic).collect())
                 }
                 Detail::Versions(reported) => TallyDetail::Versions(reported.apis, reported.completed),
+                Detail::Alike(same) => {
+                    TallyDetail::Alike(same.content, python_noted(same.completed), same.last)
+                }
             },
         }
     }

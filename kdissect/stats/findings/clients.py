@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
-from kdissect.stats.contents import ONE, SUM_OF_CONNECTION, SUMS
+from kdissect.stats.contents import EACH, ONE, SUM_OF_CONNECTION, SUMS
 from kdissect.stats.findings.rule import Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.releases import removed_in
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
     from kdissect.stats.tallies import Alike, Tally
 
@@ -308,6 +307,7 @@ def _max_concurrent(active: list[Evidence]) -> int:
 
 
 _LARGE_BYTES = 10_000
+_SIZE_BYTES = 4  # of the size before a response
 _MIN_LARGE, _MIN_SMALL = 30, 120
 
 
@@ -342,19 +342,24 @@ class MetadataPolling(Rule):
         "Request metadata only for the topics that are needed, and keep metadata.max.age.ms at "
         "several minutes (default: 300000)."
     )
+    takes = EACH
     apis = frozenset({"Metadata"})
     counts = MetadataRequests
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Count requests and bytes of responses."""
-        exchange = facts.exchange
-        if exchange.request is None:
+        exemplar = tally.exemplar
+        if exemplar is None or exemplar.request is None:
             return
-        kept = self.kept[facts.client]
-        kept.add(facts)
-        kept.bytes += 0 if exchange.response_frame is None else exchange.response_frame.size
-        topics = exchange.request.get("topics")
-        kept.for_all_topics += topics is None or (exchange.api_version == 0 and not topics)
+        kept = self.kept[tally.client]
+        if tally.exchange is None:
+            kept.add_noted(tally, tally.noted)
+        else:
+            kept.add(tally)
+        kept.bytes += max(0, tally.response_bytes - _SIZE_BYTES * tally.exchanges)
+        topics = exemplar.request.get("topics")
+        if topics is None or (exemplar.api_version == 0 and not topics):
+            kept.for_all_topics += tally.exchanges
 
     def _reports(self, each: MetadataRequests) -> bool:
         return each.busiest >= (_MIN_LARGE if each.mean >= _LARGE_BYTES else _MIN_SMALL)

@@ -16,7 +16,7 @@ from kdissect.model import Endpoint
 from kdissect.net.analysis import UNOPENED
 from kdissect.phrases import listed, many
 from kdissect.stats.connection_log import BROKER
-from kdissect.stats.contents import ONE, SUM, SUMS
+from kdissect.stats.contents import EACH, SUM, SUMS
 from kdissect.stats.findings.connections import ConnectionRule
 from kdissect.stats.findings.handshakes import ClosedInHandshake
 from kdissect.stats.findings.listeners import Attempts, Unreachable, is_address
@@ -294,22 +294,24 @@ class SharedAddress(Rule):
         "Give each broker another address or port in advertised.listeners, also behind a proxy or "
         "load balancer."
     )
-    takes = frozenset({ONE, SUM})
+    takes = EACH | {SUM}
     apis = _ROUTED | {"Metadata", "DescribeCluster"}
     counts = Shared
 
     def feed(self, tally: Tally) -> None:
         """Note brokers with the same address, requests to brokers, and those that reached the wrong one."""
-        if tally.exchange is None:
-            if tally.api in _ROUTED:
-                self.kept[tally.broker].requests += tally.exchanges
-            return
         if tally.api in _ROUTED:
-            if "NOT_LEADER_OR_FOLLOWER" in tally.errors and not tally.replica:
-                self.kept[tally.broker].misled += 1
+            if tally.form == SUM:
+                self.kept[tally.broker].requests += tally.exchanges
+            elif tally.exchange is not None:
+                is_misled = "NOT_LEADER_OR_FOLLOWER" in tally.errors and not tally.replica
+                if is_misled:
+                    self.kept[tally.broker].misled += 1
+            return
+        if (exemplar := tally.exemplar) is None:
             return
         ids: dict[str, set[int]] = {}
-        for node in nodes(tally.exchange):
+        for node in nodes(exemplar):
             host = f"[{node.host}]" if ":" in node.host else node.host
             ids.setdefault(f"{host}:{node.port}", set()).add(node.id)
         for end, numbers in ids.items():

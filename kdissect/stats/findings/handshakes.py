@@ -9,7 +9,7 @@ from kdissect.exchanges.learned import Listeners
 from kdissect.model import ANSWERED, Endpoint
 from kdissect.phrases import many
 from kdissect.stats.connection_log import BROKER, TLS_ALERT
-from kdissect.stats.contents import ONE, SUM
+from kdissect.stats.contents import EACH, ONE, SUM
 from kdissect.stats.findings.connections import ERROR_AT, ConnectionRule
 from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule, combined
 from kdissect.stats.quantiles import Bounded
@@ -129,7 +129,7 @@ class ClosedInHandshake(ConnectionRule):
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
         "has a healthy target."
     )
-    takes = frozenset({ONE, SUM})
+    takes = EACH | {SUM}
     apis = ADVERTISING
 
     plaintext: Listeners = merged()
@@ -145,8 +145,8 @@ class ClosedInHandshake(ConnectionRule):
         self.listeners.add(tally.connection.broker)
         if tally.kind == ANSWERED:
             self.plaintext.add(tally.connection.broker)
-        if tally.exchange is not None:
-            self.listeners.learn(tally.exchange)
+        if (exemplar := tally.exemplar) is not None:
+            self.listeners.learn(exemplar)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""

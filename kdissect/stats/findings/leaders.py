@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.anomalies import NOTE, WARNING
 from kdissect.kafka.codes import error_code
 from kdissect.phrases import many, times, topic_label
+from kdissect.stats.contents import EACH
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule
 from kdissect.stats.sums import joined, summed
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.tallies import Tally
 
 _WARNING_THRESHOLD = 3
 _TERMS = 64
@@ -57,15 +59,16 @@ class Leaders:
         return turns
 
 
-def _topics(facts: Facts) -> Iterator[tuple[str, bytes, list[Any]]]:
+def _topics(tally: Tally) -> Iterator[tuple[str, bytes, list[Any]]]:
     """Name, ID and partitions of the topics in a Metadata response: a name can get another ID, because the
     topic was deleted and created again. The ID is not text, which ``Bounded.rename`` would replace; it is
     empty in versions without IDs (KIP-516).
     """
-    for topic in (facts.exchange.response or {}).get("topics") or ():
+    exemplar = tally.exemplar
+    for topic in ((exemplar and exemplar.response) or {}).get("topics") or ():
         topic_id = topic.get("topic_id") or ""
         if name := topic.get("name") or topic_id:
-            yield facts.kept(name), topic_id.encode(), topic.get("partitions") or []
+            yield tally.kept(name), topic_id.encode(), topic.get("partitions") or []
 
 
 @summed
@@ -90,17 +93,19 @@ class LeadersMoving(Rule):
     advice = (
         "Check whether a broker was restarted or disconnected at that time; if not, check its load and disks."
     )
+    takes = EACH
     apis = APIS
     counts = Leaders
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Note leaders; -1 means none."""
-        for name, topic_id, partitions in _topics(facts):
+        reported = tally.first[0]
+        for name, topic_id, partitions in _topics(tally):
             for partition in partitions:
                 leader = partition.get("leader_id", -1)
                 if leader >= 0:
                     kept = self.kept[name, topic_id, partition.get("partition_index", -1)]
-                    kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
+                    kept.lead(leader, partition.get("leader_epoch", -1), reported)
 
     def findings(self) -> Iterator[RulePart]:
         """Topics whose leaders moved."""
@@ -157,14 +162,16 @@ class TopicRecreated(Rule):
         "Check who deleted the topic. Reset the offsets of its groups (kafka-consumer-groups "
         "--reset-offsets), and restart clients that still use the old topic."
     )
+    takes = EACH
     apis = frozenset({"Metadata"})
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Note the IDs of topics that exist."""
-        cluster_id = (facts.exchange.response or {}).get("cluster_id") or ""
-        for name, topic_id, partitions in _topics(facts):
+        exemplar = tally.exemplar
+        cluster_id = ((exemplar and exemplar.response) or {}).get("cluster_id") or ""
+        for name, topic_id, partitions in _topics(tally):
             if topic_id and partitions:
-                self.kept[cluster_id, name, topic_id].take(facts.exchange.time_ns, facts.id)
+                self.kept[cluster_id, name, topic_id].take(*tally.first[0])
 
     def findings(self) -> Iterator[RulePart]:
         """Names with several IDs, each of which replaces the one before."""

@@ -18,7 +18,7 @@ from kdissect.model import Endpoint
 from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, UNOPENED
 from kdissect.phrases import many
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
-from kdissect.stats.contents import ONE, SUM
+from kdissect.stats.contents import EACH, SUM
 from kdissect.stats.findings.connections import ERROR_AT, ConnectionRule
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
@@ -72,7 +72,7 @@ class Unreachable(ConnectionRule):
     of = ("host", BROKER)
     cut = "count"
     lost = "length_ns"
-    takes = frozenset({ONE, SUM})
+    takes = EACH | {SUM}
     apis = ADVERTISING
     counts = Attempts
     openings: ClassVar[frozenset[str]] = frozenset()
@@ -91,11 +91,11 @@ class Unreachable(ConnectionRule):
 
     def feed(self, tally: Tally) -> None:
         """Note the addresses of brokers and clients, and those that are advertised."""
-        if tally.exchange is None:
+        if (exemplar := tally.exemplar) is None:
             self.known.add(tally.connection.broker)
             self.known.add(Endpoint(tally.connection.client_end.ip, 0))
         else:
-            for host, port in advertised(tally.exchange):
+            for host, port in advertised(exemplar):
                 self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -335,14 +335,14 @@ class AdvertisedUnreachable(Unreachable):
         """Note the addresses of brokers and clients, what is advertised to which client, and what it does."""
         Unreachable.feed(self, tally)
         client_ip = tally.connection.client.ip
-        if tally.exchange is None:
+        if (exemplar := tally.exemplar) is None:
             looker = self.lookers[client_ip]
             looker.hidden -= tally.exchanges
             if tally.api not in _LOOKING:
                 looker.others += tally.exchanges
-        elif (response := tally.exchange.response_frame) is not None:
-            for host, port in advertised(tally.exchange):
-                self.advertised[host, port, client_ip].take(response.end_ns, tally.id)
+        else:
+            for host, port in advertised(exemplar):
+                self.advertised[host, port, client_ip].take_noted(tally, tally.completed)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note what its client does."""

@@ -23,6 +23,7 @@ from kdissect.net.analysis import OPENED, REFUSED, UNOPENED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import many, span, times
 from kdissect.stats.connection_log import BROKER
+from kdissect.stats.contents import EACH
 from kdissect.stats.findings.connections import is_kafka
 from kdissect.stats.findings.rule import (
     ADVERTISING,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Scope
+    from kdissect.stats.tallies import Tally
 
     Spans = list[tuple[int, int]]
 
@@ -168,6 +169,7 @@ class BrokerUnreachable(Rule):
         "Refused attempts mean that its host was up and nothing listened, or that a firewall rejected them; "
         "unanswered ones, that its host was gone or cut off."
     )
+    takes = EACH
     apis = ADVERTISING | {_HEARTBEAT, _SHUTDOWN}
     counts = Presence
 
@@ -180,11 +182,13 @@ class BrokerUnreachable(Rule):
         Rule.__init__(self, limits)
         self.node_ids, self.unfenced_ns, self.leaving_ns, self.seen_ns = {}, {}, {}, 0
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Note the IDs of brokers, when each last requested to leave, and was last let serve clients."""
-        if facts.api in (_HEARTBEAT, _SHUTDOWN):
-            self._note_state(facts.api, facts.exchange)
-        for node in nodes(facts.exchange):
+        if (exemplar := tally.exemplar) is None:
+            return
+        if tally.api in (_HEARTBEAT, _SHUTDOWN):
+            self._note_state(tally.api, exemplar)
+        for node in nodes(exemplar):
             host = f"[{node.host}]" if ":" in node.host else node.host
             self.node_ids = _few_nodes(self.node_ids, {kept(f"{host}:{node.port}"): node.id})
 

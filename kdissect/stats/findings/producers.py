@@ -68,14 +68,14 @@ class Acks(Rule):
 
     def feed(self, tally: Tally) -> None:
         """Note the replicas of topics, and producers that do not wait for them."""
-        if tally.exchange is None:
+        if tally.api in APIS:
+            self.topics.learn(tally)
+        elif tally.exchange is None:
             if tally.writes is not None and tally.writes.acks in _ACKS_MEANING:
                 for written in tally.writes.topics:
                     kept = self.kept[written.topic.name, tally.writes.acks]
                     kept.add_noted(tally, written.noted._replace(number=written.exchanges))
                     kept.clients.add(tally.client)
-        elif tally.api in APIS:
-            self.topics.learn(tally)
         elif (acks := (tally.exchange.request or {}).get("acks")) in _ACKS_MEANING:
             for topic in dict.fromkeys(each.topic for each in tally.touched):
                 kept = self.kept[topic, acks]
@@ -432,14 +432,14 @@ class HotPartitions(Rule):
 
     def feed(self, tally: Tally) -> None:
         """Count accepted bytes, and note the number of partitions."""
-        if tally.exchange is None:
+        if tally.api in APIS:
+            self.topics.learn(tally)
+        elif tally.exchange is None:
             for written in tally.writes.topics if tally.writes is not None else ():
                 for part in written.partitions:
                     kept = self.kept[written.topic.name, part.partition]
                     kept.add_noted(tally, part.noted)
                     kept.bytes += part.size[0]
-        elif tally.api in APIS:
-            self.topics.learn(tally)
         else:
             for each in tally.touched:
                 if each.produced is not None and not each.error:

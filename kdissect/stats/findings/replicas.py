@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kdissect.anomalies import WARNING
 from kdissect.phrases import duration, times
-from kdissect.stats.contents import ONE
+from kdissect.stats.contents import EACH, ONE
 from kdissect.stats.facts import SLOW_US
 from kdissect.stats.findings.rule import Evidence, Rule, partitions_in
 from kdissect.stats.quantiles import Bounded
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
+    from kdissect.model import Exchange
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
+    from kdissect.stats.tallies import Tally
 
 Replicas: TypeAlias = tuple[int, ...]
 Span: TypeAlias = tuple[int, int]
@@ -162,6 +164,7 @@ class ReplicaOutOfSync(Rule):
         "See what stops the follower: its log at that time, garbage collection, its disk, and the path to "
         "the leader (--connections)."
     )
+    takes = EACH
     apis = frozenset({"AlterPartition", "Metadata"})
     follows = SlowWrites
 
@@ -173,14 +176,14 @@ class ReplicaOutOfSync(Rule):
         self.changes = Bounded(limits.summary_rows, Changes)
         self.reported = Bounded(_REPORTED * limits.summary_rows, ReportedSets)
 
-    def feed(self, facts: Facts) -> None:
+    def feed(self, tally: Tally) -> None:
         """Add in-sync replicas."""
-        if not facts.is_whole:
+        if tally.exchange is not None and not tally.is_whole:
             return
-        if facts.api == "Metadata":
-            self._learn(facts)
-        elif not facts.errors:
-            self._change(facts)
+        if tally.api == "Metadata":
+            self._learn(tally, tally.exemplar)
+        elif tally.exchange is not None and not tally.errors:
+            self._change(tally)
 
     def _change(self, facts: Facts) -> None:
         """Add what a leader changed."""
@@ -198,11 +201,11 @@ class ReplicaOutOfSync(Rule):
                 kept = self.changes[of]
                 kept.first = _first(kept.first, [change])
 
-    def _learn(self, facts: Facts) -> None:
-        """Add those of a Metadata response, which may have very many partitions."""
-        time_ns, table = facts.time_ns, self.reported
+    def _learn(self, tally: Tally, exemplar: Exchange | None) -> None:
+        """Add those of Metadata responses, which may have very many partitions."""
+        first_ns, last_ns, table = tally.first_ns or 0, tally.last_ns or 0, self.reported
         known = table.get
-        for of, each in partitions_in(facts, facts.exchange.response):
+        for of, each in partitions_in(tally, None if exemplar is None else exemplar.response):
             kept = known(of)
             if kept is None and table.other is not None:
                 continue
@@ -211,10 +214,10 @@ class ReplicaOutOfSync(Rule):
                 sets = (kept or table[of]).sets
                 replicas = tuple(sorted(in_sync))
                 span = sets.get(replicas)
-                if span is None or time_ns < span[0]:
-                    _seen(sets, {replicas: (time_ns, time_ns)})
-                elif time_ns > span[1]:
-                    sets[replicas] = span[0], time_ns
+                if span is None or first_ns < span[0]:
+                    _seen(sets, {replicas: (first_ns, last_ns)})
+                elif last_ns > span[1]:
+                    sets[replicas] = span[0], last_ns
 
     def findings(self) -> Iterator[RulePart]:
         """Replicas that were removed."""

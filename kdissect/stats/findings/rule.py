@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.contents import Noted
-    from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Alike, Tally
 
 
@@ -116,11 +115,15 @@ class Evidence(Summed):
     def add_noted(self, tally: Alike, noted: Noted) -> None:
         """Add occurrences in some of the exchanges of a tally."""
         if noted.number:
-            self.count += noted.number
-            self.first_ns = min(self.first_ns, noted.first_ns)
-            self.last_ns = max(self.last_ns, noted.last_ns)
-            self._examples = _first(self._examples, tally.first_of(noted))
+            self.take_noted(tally, noted)
             self.touch(tally.connection.client.ip, tally.broker)
+
+    def take_noted(self, tally: Tally, noted: Noted) -> None:
+        """The same, without the ends of their connection."""
+        self.count += noted.number
+        self.first_ns = min(self.first_ns, noted.first_ns)
+        self.last_ns = max(self.last_ns, noted.last_ns)
+        self._examples = _first(self._examples, tally.first_of(noted))
 
     def touch(self, host: str, broker: str) -> None:
         """Note the ends of a connection."""
@@ -163,6 +166,10 @@ def _busiest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
     return one
 
 
+PIECE_NS = 10 * SECOND_NS
+"""Of ``Noted.pieces``."""
+
+
 @summed
 class Bursts(Evidence):
     """Occurrences, and their number in the busiest intervals.
@@ -170,7 +177,7 @@ class Bursts(Evidence):
     Intervals start at multiples of their length, so those of the parts of a capture can be merged.
     """
 
-    piece_ns = 10 * SECOND_NS
+    piece_ns = PIECE_NS
 
     pieces: dict[int, int] = joined(_busiest, dict)
 
@@ -191,9 +198,10 @@ class Bursts(Evidence):
         _busiest(self.pieces, {time_ns // self.piece_ns: count})
 
     def add_noted(self, tally: Alike, noted: Noted) -> None:
-        """Add occurrences in some of the exchanges of a tally, in intervals of 10 seconds."""
+        """Add occurrences in some of the exchanges of a tally."""
         Evidence.add_noted(self, tally, noted)
-        _busiest(self.pieces, dict(sorted(noted.pieces)))
+        for piece, count in sorted(noted.pieces):
+            _busiest(self.pieces, {piece * PIECE_NS // self.piece_ns: count})
 
     def add_evidence(self, evidence: Evidence) -> None:
         """Add other evidence, counted in the interval of its first time."""
@@ -400,12 +408,12 @@ class Rule(Summed, Declared):
         """As ``message``, without the quote."""
 
 
-def partitions_in(facts: Facts, body: Body | None) -> Iterator[tuple[tuple[str, int], Body]]:
+def partitions_in(facts: Tally, body: Body | None) -> Iterator[tuple[tuple[str, int], Body]]:
     """The partitions in a message of an exchange, after their topics and indexes; -1 if a message names them
     in another way.
     """
     body = body or {}
-    names = facts.exchange.topic_ids
+    names = {} if facts.exemplar is None else facts.exemplar.topic_ids
     for topic in body.get("topics") or body.get("responses") or ():
         topic_id = topic.get("topic_id") or ""
         name = facts.kept(topic.get("topic_name") or topic.get("name") or names.get(topic_id, topic_id))
@@ -443,10 +451,12 @@ class Topics(Bounded[str, TopicShape]):
     def __reduce__(self) -> tuple[object, ...]:
         return Topics, (self._limits,), None, None, iter(self.items())
 
-    def learn(self, facts: Facts) -> None:
+    def learn(self, tally: Tally) -> None:
         """Add the topics of a response."""
-        for entry in (facts.exchange.response or {}).get("topics") or ():
-            name = entry.get("name") or facts.exchange.topic_ids.get(entry.get("topic_id", ""))
+        if (exemplar := tally.exemplar) is None:
+            return
+        for entry in (exemplar.response or {}).get("topics") or ():
+            name = entry.get("name") or exemplar.topic_ids.get(entry.get("topic_id", ""))
             partitions = entry.get("partitions")
             if name and partitions:
                 topic = self[name]
