@@ -230,6 +230,9 @@ class Tasks:
     def select(self, *names: str) -> Tasks:
         return self._with([[batch.select(names) for batch in each] for each in self._partitions])
 
+    def union(self, other: Tasks) -> Tasks:
+        return self._with([*self._partitions, *other._partitions])
+
     def persist(self, _: object) -> Tasks:
         return self
 

@@ -28,6 +28,7 @@ from kdissect.cli.main import main
 from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.options import ExportOptions, Options
+from kdissect.spark import decode as decoding
 from kdissect.spark import parts
 from kdissect.spark.dataframes import frames
 from kdissect.spark.decode import decode, task_count
@@ -372,6 +373,19 @@ def test_small_files_are_combined(
     assert file["rows"] == done.rows["exchanges"]
     apart = replace(export, directory=tmp_path / "apart", rotate_bytes=1000)
     assert decode(cast("Any", Tasks()), [name], apart, tasks=3).files > 5
+
+
+@pytest.mark.parametrize("network", ["padded", "fragments"])
+def test_packets_go_through_spark_where_workers_share_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    cut_up(NETWORKS[network](packets_of("quickstart")), tmp_path / "ring", 9)
+    shuffled = decoding._shuffled
+    for name in ("files", "rows"):
+        export = ExportOptions(tmp_path / name)
+        decode(cast("Any", Tasks()), [str(tmp_path / "ring")], export, tasks=3)
+        monkeypatch.setattr(decoding, "_shuffled", lambda *settings: shuffled(*settings[:-1], None))
+    assert counted(tmp_path / "files") == counted(tmp_path / "rows")
 
 
 @pytest.mark.parametrize(
