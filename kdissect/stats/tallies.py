@@ -195,6 +195,7 @@ class Alike(Load):
         versions: of ApiVersions.
         content: of those of which one is kept.
         offsets: of other APIs.
+        connections: names of all connections in the sum of several, of which ``connection`` is the first.
     """
 
     exchange = None
@@ -216,6 +217,7 @@ class Alike(Load):
     versions: ReportedVersions | None = own(type(None))
     content: Content | None = own(type(None))
     offsets: Sequence[ReportedTopic] = own(tuple)
+    connections: Distinct = own(type(None))
 
     def __init__(self, keys: Keys, connection: ConnectionInfo, client: str, broker: str) -> None:
         initialize(self, Alike)
@@ -327,33 +329,14 @@ Tally: TypeAlias = "Facts | Alike"
 # ------------------------------------------------------------------------------------------------------------
 
 
-@summed
-class SumOfConnections(Alike):
-    """A sum of all connections between a client and a broker; ``connection`` is the first of these.
-
-    Attributes:
-        connections: their names.
-    """
-
-    connections: Distinct = own(Distinct)
-
-    def __init__(self, first: Alike) -> None:
-        Alike.__init__(self, first.keys, first.connection, first.client, first.broker)
-        self.form, self.connections = SUM, Distinct()
-
-    def add(self, tally: Tally) -> None:
-        """Count the sum of a connection."""
-        Alike.add(self, tally)
-        self.connections.add(tally.connection.name)
-
-
 class Summing:
     """Sums tallies up.
 
     Args:
         limits: to respect.
         counters: fed with the sums.
-        of_connections: fed with those of each connection, before its end.
+        of_connections: fed with those of each connection, before its end. They keep none: the first becomes
+            the sum of all connections between its ends.
         by_group, by_connection: whether those of different groups or connections differ.
     """
 
@@ -370,7 +353,7 @@ class Summing:
         self._by_group, self._by_connection = by_group, by_connection
         self._max_buckets = limits.summary_buckets
         self._by_key: dict[ConnectionKey, dict[tuple[Any, ...], Alike]] = {}
-        self._sums: dict[tuple[Any, ...], SumOfConnections] = {}
+        self._sums: dict[tuple[Any, ...], Alike] = {}
         self._held_by_key = self._held = 0
 
     def feed(self, tally: Tally) -> None:
@@ -422,9 +405,12 @@ class Summing:
         key = one.keys, info.client.ip, info.hop and info.hop.ip, info.broker, info.cluster_id, name
         total = self._sums.get(key)
         if total is None:
-            total = self._sums[key] = SumOfConnections(one)
+            one.form, one.connections = SUM, Distinct()
+            total = self._sums[key] = one
             self._held += entries(key)
-        total.add(one)
+        else:
+            total.add(one)
+        total.connections.add(info.name)
         if self._held > self._max_buckets:
             self._pass_on()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import LatencyParts
     from kdissect.stats.facts import Facts
-    from kdissect.stats.tallies import Alike, SumOfConnections, Tally
+    from kdissect.stats.tallies import Alike, Tally
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
@@ -43,7 +43,7 @@ class ApiTraffic(Load):
 
     versions: Counter[int] = total(Counter)
 
-    def count(self, same: SumOfConnections) -> None:
+    def count(self, same: Alike) -> None:
         """Count exchanges."""
         join(self, same, Load)
         if (version := same.keys.api_version) is not None:
@@ -57,7 +57,7 @@ class Broker(Load):
     clients: Distinct = merged(Distinct)
     connections: Distinct = merged(Distinct)
 
-    def count(self, same: SumOfConnections) -> None:
+    def count(self, same: Alike) -> None:
         """Count exchanges."""
         join(self, same, Load)
         self.clients.add(same.client)
@@ -74,7 +74,7 @@ class Client(Load):
     principals: Distinct = merged(Distinct)
     software: Distinct = merged(Distinct)
 
-    def count(self, same: SumOfConnections) -> None:
+    def count(self, same: Alike) -> None:
         """Count exchanges."""
         join(self, same, Load)
         keys = same.keys
@@ -94,7 +94,7 @@ class GroupTraffic(Load):
     apis: Counter[str] = total(Counter)
     clients: Distinct = merged(Distinct)
 
-    def count(self, same: SumOfConnections) -> None:
+    def count(self, same: Alike) -> None:
         """Count exchanges."""
         join(self, same, Load)
         self.apis[same.keys.api] += same.exchanges
@@ -109,7 +109,7 @@ class ConnectionTraffic(Load):
     client_address: str = either("")
     broker: str = either("")
 
-    def count(self, same: SumOfConnections) -> None:
+    def count(self, same: Alike) -> None:
         """Count exchanges."""
         if not self.client:
             self.client, self.broker = same.client, same.broker
@@ -276,7 +276,7 @@ class TrafficTables(Summed):
         self.groups = Bounded(rows, GroupTraffic)
         self.connections = Bounded(rows, ConnectionTraffic)
 
-    def feed(self, tally: SumOfConnections) -> None:
+    def feed(self, tally: Alike) -> None:
         """Count exchanges in the rows of all tables."""
         keys, connection = tally.keys, tally.connection
         self.apis[keys.api].count(tally)
