@@ -59,7 +59,6 @@ _OF_PARTITION = {
     "base_offset": ("base_offset", "base_offset"),
     "requested_timestamp_ms": ("requested", "timestamp"),
     "fetch_lag": ("fetch_lag", "high_watermark", "fetch_offset"),
-    "replica_id": ("null",),
 }
 """Columns of partitions that are not named after what is in them, or need a field."""
 _OF_COMMIT = {
@@ -358,7 +357,7 @@ def _group_content(column: Column) -> tuple[str, int]:
 def _shared_content(name: str) -> tuple[str, int]:
     for kind, names in (("shared", _SHARED), ("of_api", _OF_API)):
         if name in names:
-            return kind, names.index(name)
+            return name if name == "wait_kind" else kind, names.index(name)
     return _content(name, ())
 
 

@@ -145,11 +145,19 @@ impl Row {
         number
     }
 
-    /// Whether a replica sent this Fetch.
-    pub fn is_replication(&self, decoded: &Decoded<'_>) -> bool {
+    /// Of the broker that sent this Fetch.
+    pub fn replica_id(&self, decoded: &Decoded<'_>) -> Option<i64> {
         let (state, id) = self.replica;
         let state = decoded.request.get(state).filter(|state| state.is_true());
-        matches!(state.unwrap_or(&decoded.request).get(id), Some(Value::Int(id)) if *id >= 0)
+        match state.unwrap_or(&decoded.request).get(id) {
+            Some(Value::Int(id)) if *id >= 0 => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// Whether a replica sent this Fetch.
+    pub fn is_replication(&self, decoded: &Decoded<'_>) -> bool {
+        self.replica_id(decoded).is_some()
     }
 
     /// The cluster that an exchange names, as kdissect/exchanges/clusters.py finds it, and the versions that the

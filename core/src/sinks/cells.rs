@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::exchanges::usage::Fetcher;
 use crate::sinks::columns::Column;
 use crate::sinks::decimal::put;
 use crate::sinks::facts::{Answered, Constant};
@@ -18,6 +19,8 @@ const ANSWERED: &str = "answered";
 pub enum Content {
     Shared(usize),
     OfApi(usize),
+    /// The same, unless a broker fetches.
+    WaitKind(usize),
     Null,
     Answered,
     NoAnomalies,
@@ -56,6 +59,7 @@ impl Content {
         Some(match name {
             "shared" => Content::Shared(which),
             "of_api" => Content::OfApi(which),
+            "wait_kind" => Content::WaitKind(which),
             "null" => Content::Null,
             "kind" | "outcome" => Content::Answered,
             "anomalies" => Content::NoAnomalies,
@@ -102,6 +106,9 @@ pub struct RowFacts<'a> {
     pub parts: [Option<i64>; 5],
     pub think_us: Option<i64>,
     pub is_fetch: bool,
+    pub reader: Fetcher,
+    /// Of the broker that fetches.
+    pub replica_id: Option<i64>,
     pub client_id: Option<&'a str>,
     pub topics: Vec<Cow<'a, str>>,
     pub group_id: Option<&'a str>,
@@ -121,7 +128,10 @@ impl RowFacts<'_> {
         } = exchange;
         match content {
             Content::Shared(which) => cell.constant(self.shared.get(which).ok_or(Odd)?),
-            Content::OfApi(which) => cell.constant(self.of_api.get(which).ok_or(Odd)?),
+            Content::WaitKind(_) if self.reader != Fetcher::Consumer => cell.text(Some(self.reader.kind())),
+            Content::OfApi(which) | Content::WaitKind(which) => {
+                cell.constant(self.of_api.get(which).ok_or(Odd)?)
+            }
             Content::Null => cell.text(None),
             Content::Answered => cell.text(Some(ANSWERED)),
             Content::NoAnomalies => cell.texts(&[""; 0]),

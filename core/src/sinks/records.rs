@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::FoundPartition;
+use crate::exchanges::usage::Fetcher;
 use crate::kafka::entries::{entries, Batch, LogEntry, NO_TIMESTAMP};
 use crate::kafka::messages;
 use crate::kafka::records::{self, Bounds, Record};
@@ -888,6 +889,8 @@ impl Sink for RecordWriter {
                 parts: [None; 5],
                 think_us: None,
                 is_fetch: row.is_fetch,
+                reader: Fetcher::Consumer,
+                replica_id: None,
                 client_id,
                 topics: Vec::new(),
                 group_id: None,

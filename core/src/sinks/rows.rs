@@ -17,6 +17,8 @@ use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::{Odd, Why};
 
+const FETCH: i16 = 1;
+const FETCH_SNAPSHOT: i16 = 59;
 const SIZE_BYTES: usize = 4;
 /// Digits of times.
 const DIGITS: u32 = 6;
@@ -103,9 +105,11 @@ impl Sink for Rows {
         decoded.check()?;
         common.check_flaws(!decoded.errors.is_empty())?;
         exchange.check_errors(!decoded.errors.is_empty())?;
-        if !plan.tables.is_empty() && row.is_fetch && row.is_replication(&decoded) {
-            return Err(Why::Replication.odd());
-        }
+        let api_key = exchange.header.api_key;
+        let replica_id = row
+            .replica_id(&decoded)
+            .filter(|_| [FETCH, FETCH_SNAPSHOT].contains(&api_key));
+        let is_replica = api_key == FETCH && replica_id.is_some();
         let topics = &common.topics(response.end_ns);
         let mut errors = Vec::new();
         for code in &decoded.errors {
@@ -152,6 +156,8 @@ impl Sink for Rows {
             parts: [None; 5],
             think_us: None,
             is_fetch: row.is_fetch,
+            reader: row.counted.reader(&decoded.request, is_replica)?,
+            replica_id,
             client_id: client_id.transpose().map_err(|_| Odd)?,
             topics: row.topics(&decoded, topics)?,
             group_id: row.group.find(&decoded.request)?,
@@ -169,7 +175,6 @@ impl Sink for Rows {
             _ => Vec::new(),
         };
         row.bodies.learn(&decoded, topics)?;
-        let api_key = exchange.header.api_key;
         if !found.errors.is_empty() {
             let info = exchange.known.info()?;
             found.expected_errors = (plan.expected)(info, api_key, response.end_ns, &found.errors)?;

@@ -53,6 +53,7 @@ enum OfPartition {
     BaseOffset(usize),
     LastOffset,
     MaxTimestamp,
+    Replica,
     /// The first of these fields; see [`Row::fields`].
     Number(usize),
     /// A field of the request.
@@ -96,6 +97,7 @@ fn of_partition(content: &(String, usize)) -> Option<OfPartition> {
         "markers" => OfPartition::Markers,
         "compression" => OfPartition::Compression,
         "magic" => OfPartition::Magic,
+        "replica_id" => OfPartition::Replica,
         "producer_id" => OfPartition::ProducerId,
         "producer_epoch" => OfPartition::ProducerEpoch,
         "base_sequence" => OfPartition::BaseSequence,
@@ -297,6 +299,7 @@ impl PartitionRow<'_> {
                 None | Some(-1) => cell.null(),
                 Some(ms) => cell.number(Some(ms.checked_mul(MS_NS).ok_or(Odd)?.div_euclid(1000))),
             },
+            OfPartition::Replica => cell.number(self.found.replica_id),
             OfPartition::Number(which) => cell.number(each.number(names(*which)?)?),
             OfPartition::Requested(which) => match names(*which)? {
                 [name] => cell.number(field(each.request, *name)?),
