@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from samples.golden import captures, name_of
-from tests.cli.commands import Run, run
+from tests.ways.matrix import CAPTURES as SAMPLES
+from tests.ways.matrix import INCIDENTS, SUMMARY, Capture, Command, Matrix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
+    from pathlib import Path
 
-CAPTURES = [*captures(), *sorted(Path("tests/cluster").glob("*.pcap.zst"))]
-PARTS = "--findings --groups --lag --transactions"
+CAPTURES = [*(each for each in SAMPLES if each.path.parent.name == "samples"), *INCIDENTS]
 
 
 def figure(text: str, what: str) -> int:
@@ -38,27 +38,54 @@ def client_of(row: dict[str, Any]) -> str:
     return str(row["client_id"] or row["client_ip"])
 
 
-@pytest.fixture(scope="module", params=CAPTURES, ids=name_of)
-def kept(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Run]]:
-    """A capture, and what commands have shown of it: all tests of a capture follow one another."""
-    return request.param, {}
+class Screens:
+    """What commands show of a capture, each made once: all tests of a capture follow one another."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.matrix: Matrix
+        self._texts: dict[Command, str] = {}
+
+    def text(self, name: str, options: str = "") -> str:
+        command = Command(name, options)
+        if command not in self._texts:
+            self._texts[command] = self.matrix.run(self.capture, command).out.decode()
+        return self._texts[command]
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.text("summary", "--json"))
+        return document
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """All that ``summary`` may add, which tests/ways compares for each capture."""
+        document: dict[str, Any] = json.loads(self.matrix.expected(self.capture, SUMMARY).out)
+        return document
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """All exchanges."""
+        return rows_of(self.text("read", "--json --names whole"))
+
+    @property
+    def screen(self) -> list[str]:
+        return self.text("summary").splitlines()
+
+
+@pytest.fixture(scope="module", params=CAPTURES, ids=str)
+def of_capture(request: pytest.FixtureRequest) -> Screens:
+    return Screens(request.param)
 
 
 @pytest.fixture
-def shown(kept: tuple[Path, dict[str, Run]], capsys: pytest.CaptureFixture[str]) -> Callable[[str], Run]:
-    """What a command shows of the capture."""
-    capture, runs = kept
-
-    def show(command: str) -> Run:
-        if command not in runs:
-            runs[command] = run(capsys, *command.split(), str(capture))
-        return runs[command]
-
-    return show
+def shown(of_capture: Screens, shared_directory: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Screens:
+    of_capture.matrix = Matrix(shared_directory, capfdbinary)
+    return of_capture
 
 
-def rows_of(shown: Run) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in shown.lines]
+def rows_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def items(page: Iterable[str], label: str) -> list[str]:
@@ -73,9 +100,9 @@ def items(page: Iterable[str], label: str) -> list[str]:
     return texts
 
 
-def test_all_screens_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
-    rows = rows_of(shown("read --json"))
-    summary = json.loads(shown("summary --json").out)
+def test_all_screens_have_the_same_numbers(shown: Screens) -> None:
+    rows = shown.rows
+    summary = shown.summary
     failed = [row for row in rows if serious(row)]
     outcomes = Counter(row["outcome"] for row in rows)
     assert summary["capture"]["exchanges"] == len(rows)
@@ -89,9 +116,9 @@ def test_all_screens_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
         totals = sum(each["total_us"]["count"] for each in counted)
         assert totals == sum(row["total_us"] is not None for row in rows)
 
-    screen = shown("summary").lines
+    screen = shown.screen
     (verdict,) = items(screen, "traffic")[:1] or [""]
-    checked = json.loads(shown("check --json").out)
+    checked = json.loads(shown.text("check", "--json"))
     if rows and figure(verdict, "requests?"):
         assert figure(verdict, "requests?") == len(rows) - sum(row["kind"] == "orphan" for row in rows)
         for name in ("unanswered", "abandoned", "pending"):
@@ -105,9 +132,9 @@ def test_all_screens_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
     }
 
 
-def test_errors_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
-    rows = rows_of(shown("read --json"))
-    summary = json.loads(shown("summary --json").out)
+def test_errors_have_the_same_numbers(shown: Screens) -> None:
+    rows = shown.rows
+    summary = shown.summary
     counts = Counter(
         (error, row["api"], client_of(row)) for row in rows if row["api"] for error in serious(row)
     )
@@ -120,19 +147,17 @@ def test_errors_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
         assert max(listed[key]) <= count <= sum(listed[key])
 
     in_tables = {(each["count"] - each["expected"], each["error"], each["api"]) for each in summary["errors"]}
-    for line in items(shown("summary").lines, "errors"):
+    for line in items(shown.screen, "errors"):
         if match := re.match(r"([\d,]+) ([A-Z_0-9]+): ([^,]+)", line):
             assert (number(match[1]), match[2], match[3]) in in_tables
         else:
             assert re.fullmatch(r"[\d,]+ more", line)
 
 
-def test_records_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
-    exchanges = {
-        (row["connection"], row["number"]): row for row in rows_of(shown("read --json --names whole"))
-    }
+def test_records_have_the_same_numbers(shown: Screens) -> None:
+    exchanges = {(row["connection"], row["number"]): row for row in shown.rows}
     counts: dict[str, Counter[str]] = {}
-    for record in rows_of(shown("records --json")):
+    for record in rows_of(shown.text("records", "--json")):
         exchange = exchanges[record["connection"], record["number"]]
         of_topic = counts.setdefault(record["topic"] or record["topic_id"], Counter())
         request = exchange["request"] or {}
@@ -143,7 +168,7 @@ def test_records_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
             of_topic["produced_records" if known else "unknown_records"] += 1
         elif (request.get("replica_state") or request).get("replica_id", -1) < 0:
             of_topic["fetched_records"] += 1
-    topics = json.loads(shown("summary --json").out)["topics"] or []
+    topics = shown.summary["topics"] or []
     assert {topic for topic, count in counts.items() if count} <= {each["topic"] for each in topics}
     for each in topics:
         counted = counts.get(each["topic"], Counter())
@@ -152,10 +177,10 @@ def test_records_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
                 assert (each["topic"], name, each[name]) == (each["topic"], name, counted[name])
 
 
-def test_groups_lag_and_findings_have_the_same_numbers(shown: Callable[[str], Run]) -> None:
-    rows = rows_of(shown("read --json --names whole"))
-    summary = json.loads(shown(f"summary --json {PARTS}").out)
-    screen = shown("summary").lines
+def test_groups_lag_and_findings_have_the_same_numbers(shown: Screens) -> None:
+    rows = shown.rows
+    summary = shown.parts
+    screen = shown.screen
     lag: Counter[str] = Counter()
     for each in summary["lag"]:
         lag[each["name"]] += (each["lag"] or 0) if each["kind"] == "group" else 0
