@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import ExitStack
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from tests.exchange_factory import connection
 from tests.findings import produce
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from kdissect.stats.document import FindingRow
 
@@ -96,7 +97,8 @@ def described(rows: Sequence[FindingRow]) -> Counter[str]:
     return Counter(f"{row.rule} < {row.explained_by}" if row.explained_by else row.rule for row in rows)
 
 
-def located_in(path: Path, kafka_ports: Collection[int] = ()) -> list[FindingRow]:
+@cache
+def located_in(path: Path, kafka_ports: tuple[int, ...] = ()) -> list[FindingRow]:
     """What exchanges and connections of a sample say."""
     with open_capture(path) as packets:
         findings = summarize(dissect(packets, kafka_ports=kafka_ports), parts=["findings"]).findings
@@ -161,7 +163,7 @@ BELOW = {
 @pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
 def test_troubles_give_their_findings(path: Path) -> None:
     truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
-    rows = located_in(path, truth.get("decode_as", ()))
+    rows = located_in(path, tuple(truth.get("decode_as", ())))
     below = BELOW.get(path.name.split(".")[0], set())
     assert {name for name in described(rows) if "<" in name} == below
     causes = {row.rule for row in rows if row.explained_by is None}
