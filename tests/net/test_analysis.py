@@ -70,22 +70,22 @@ def of_tshark() -> dict[Path, Directions]:
     """What tcp.analysis says of each sample. A start of tshark takes longer than most samples do, so it reads
     those that have no connection in common as one file.
     """
-    found: dict[Path, Directions] = {}
+    by_path: dict[Path, Directions] = {}
     remaining = {path: {ends_of(each) for each in analyzed(path)} for path in SAMPLES}
     while remaining:
         together: dict[frozenset[str], Path] = {}
         for path, talks in remaining.items():
             if together.keys().isdisjoint(talks):
                 together |= dict.fromkeys(talks, path)
-                found[path] = defaultdict(lambda: defaultdict(list))
-        for ends, fields in fields_of([path for path in remaining if path in found]):
+                by_path[path] = defaultdict(lambda: defaultdict(list))
+        for ends, fields in fields_of([path for path in remaining if path in by_path]):
             if frozenset(ends) in together:
-                of_ends = found[together[frozenset(ends)]][ends]
+                of_ends = by_path[together[frozenset(ends)]][ends]
                 for name, value in zip(FIELDS, fields, strict=True):
                     if value:
                         of_ends[name].append(value)
-        remaining = {path: talks for path, talks in remaining.items() if path not in found}
-    return found
+        remaining = {path: talks for path, talks in remaining.items() if path not in by_path}
+    return by_path
 
 
 def fields_of(paths: list[Path]) -> Iterator[tuple[tuple[str, str], list[str]]]:
