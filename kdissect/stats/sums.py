@@ -87,8 +87,8 @@ def _constructor(of: type[Summed]) -> Callable[[Any], None]:
         for name, _, make in vars(of)["declared"]  # not inherited: a class that is not ``summed`` fails
         if make is not None
     ]
-    made = make_dataclass(of.__name__, initial, repr=False, eq=False, match_args=False, slots=True)
-    constructor: Callable[[Any], None] = vars(made)["__init__"]
+    holder = make_dataclass(of.__name__, initial, repr=False, eq=False, match_args=False, slots=True)
+    constructor: Callable[[Any], None] = vars(holder)["__init__"]
     return constructor
 
 
