@@ -25,7 +25,7 @@ from kdissect.tables.rows import TABLES
 from kdissect.tables.table_files import JsonFormat, TableFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kdissect.capture.reader import Capture
@@ -131,6 +131,19 @@ def unpacked(path: Path) -> bytes:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
             return reader.read()
     return data
+
+
+def lines(directory: Path) -> Iterator[bytes]:
+    """The rows of a table in any format, each after its partition; parts in their order."""
+    for path in sorted(directory.rglob("part-*")):
+        partition = str(path.parent.relative_to(directory)).encode()
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            rows = [repr(row).encode() for row in parquet.ParquetFile(path).read().to_pylist()]
+        else:
+            rows = unpacked(path).splitlines()
+        yield from (partition + b" " + row for row in rows)
 
 
 def part(directory: Path) -> Path:

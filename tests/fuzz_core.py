@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,20 +25,23 @@ from random import Random
 
 from kdissect import core
 from kdissect.cli.main import main
+from kdissect.tables.rows import TABLES
 from tests.attack.mutation import mutated
 from tests.captures import pcap
+from tests.exports import lines
 from tests.hostile_traffic import hostile
 from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
 from tests.test_lending import BUSY, SAMPLES, Timed, damaged, mixed, timed
 from tests.usual_traffic import usual_traffic
 
-LEARN, END_TO_END = "learn", "--end-to-end"
+LEARN, END_TO_END, EXPORT = "learn", "--end-to-end", "export"
 COMMANDS = (
     "read", "read --json", "read --csv", "records", "records --json",
     "records --csv --topic *o* --partition 0", "check --json", LEARN,
     "summary --json --groups --lag --versions --transactions --connections --findings",
     f"{LEARN} {END_TO_END}",
+    f"{EXPORT} --format parquet --tables {','.join(each for each in TABLES if each != 'records')}",
 )  # fmt: skip
 MAX_PACKETS = 1000
 HEADERS = 54  # of most packets; what follows is Kafka
@@ -65,12 +69,13 @@ class Worker:
 
 
 def work() -> None:
-    """Run the commands that come in on stdin. ``LEARN`` is the first pass of others."""
+    """Run the commands that come in on stdin."""
     for line in sys.stdin:
         out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
         command, *words = json.loads(line)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = learn(words) if command == LEARN else main([command, *words])
+            run = OTHERS.get(command)
+            status = main([command, *words]) if run is None else run(words)
             out.flush()
         text = out.buffer.getvalue().decode("utf-8", "backslashreplace")
         print(json.dumps([str(status), text, err.getvalue()]), flush=True)
@@ -84,14 +89,29 @@ def learn(words: list[str]) -> int:
     return 0
 
 
+def export(words: list[str]) -> int:
+    """Print the tables of a capture, which is the last word."""
+    directory = Path(f"{words[-1]}.tables")
+    status = main([EXPORT, "-o", str(directory), *words])
+    for table in sorted(directory.glob("*")):
+        for line in lines(table):
+            print(table.name, line.decode())
+    shutil.rmtree(directory, ignore_errors=True)
+    return status
+
+
+OTHERS = {LEARN: learn, EXPORT: export}
+
+
 def packets_of(random: Random) -> Timed:
     """The packets of a seed."""
     if random.random() < 0.3:
         return hostile(random, 100)
     if random.random() < 0.3:
         return lifetimes(random, 300, random.choice((0, 0.02, 0.1, 0.3)))
-    if random.random() < 0.2:
-        return usual_traffic(random, 100)
+    if random.random() < 0.4:
+        packets = usual_traffic(random, 100, is_old=random.random() < 0.5)
+        return damaged(packets, random) if random.random() < 0.3 else packets
     if random.random() < 0.3:
         packets = mixed(random.choices(BUSY, k=random.randint(2, 4)), random)
     else:

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.kafka import schema
+from kdissect.kafka.layout import split
 from tests.frames import request, response
-from tests.record_batches import BASE_MS, LZ4, NONE, Item, batch
+from tests.record_batches import BASE_MS, GZIP, LZ4, NONE, SNAPPY, Item, batch, message_set
 from tests.segments import MILLISECOND, START_NS, Talk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
+
+    from kdissect.kafka.schema import Field
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
 _TOPICS = ("orders", "payments", "refunds")
@@ -19,12 +24,15 @@ _NOT_LEADER, _REBALANCING = 6, 27
 _CONTROL = 0x20
 
 
-def usual_traffic(random: Random, exchanges: int) -> list[tuple[int, bytes]]:
-    """Times and bytes of the packets of a few connections with so many exchanges each."""
+def usual_traffic(random: Random, exchanges: int, *, is_old: bool = False) -> list[tuple[int, bytes]]:
+    """Times and bytes of the packets of a few connections with so many exchanges each.
+
+    ``is_old``: their records are messages of magic 0 and 1.
+    """
     packets = []
     for number in range(random.randint(1, 4)):
         step_ns = random.choice((1000, MILLISECOND, 500 * MILLISECOND))
-        client = Client(random, number, step_ns)
+        client = (OldClient if is_old else Client)(random, number, step_ns)
         for _ in range(exchanges):
             client.talks()
         if random.random() < 0.7:
@@ -77,6 +85,12 @@ class Client:
         version = self._versions[api_key]
         self._number += 1
         header = {"correlation_id": self._number}
+        messages = schema.request(api_key), schema.response(api_key)
+        requested, responded = (
+            of_version(message.fields, version, body)
+            for message, body in zip(messages, (requested, responded), strict=True)
+            if message is not None
+        )
         self.talk.client_sends(request(api_key, version, requested, client_id=self._client_id, **header))
         if random.random() < 0.1:
             self.talk.waits(random.choice((0.0001, 0.003, 0.6)))
@@ -254,3 +268,39 @@ class Client:
             {"groups": [{"group_id": each, "topics": all_topics} for each in groups]},
             {"groups": [{"group_id": each, "topics": responded} for each in groups]},
         )
+
+
+def of_version(fields: Sequence[Field], version: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Without what a version does not have."""
+    known = {field.name: field for part in split(fields, version) for field in part}
+    return {
+        name: [of_version(known[name].fields, version, each) for each in value]
+        if known[name].type == "struct" and value is not None
+        else value
+        for name, value in body.items()
+        if name in known
+    }
+
+
+class OldClient(Client):
+    """One that knows no batches."""
+
+    def __init__(self, random: Random, number: int, step_ns: int) -> None:
+        super().__init__(random, number, step_ns)
+        self._versions[PRODUCE] = random.choice((0, 1, 2))
+        self._versions[FETCH] = random.choice((0, 1, 2, 3, 4, 11))
+
+    def _records(self, partition: int, *, base_offset: int = 0, **_: Any) -> bytes:
+        random = self._random
+        items = [
+            Item(random.choice((None, b"key")), b"value" * random.randint(1, 30), (), BASE_MS + place)
+            for place in range(random.randint(1, 3))
+        ]
+        magic = int(self._versions[PRODUCE] == 2)
+        if random.random() < 0.05:
+            magic = 1 - magic
+        codec = random.choice((NONE, NONE, NONE, GZIP, SNAPPY, LZ4))
+        data = message_set(magic, items, codec=codec, base_offset=base_offset)
+        if random.random() < 0.1:
+            data += batch(items, base_offset=base_offset + len(items))
+        return data[: -random.randint(1, 20)] if random.random() < 0.1 else data

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import pytest
-from pyarrow import parquet
 
 from kdissect.cli.main import SETTINGS, kdissect, main
 from kdissect.stats.summarizer import PARTS
 from kdissect.tables.rows import TABLES
 from tests.core import HAS_CORE, without_core
-from tests.exports import unpacked
+from tests.exports import lines
 from tests.rings import packets_of, write
 
 if TYPE_CHECKING:
@@ -234,17 +233,7 @@ def _written(directory: Path) -> dict[str, list[bytes]]:
         for path in directory.iterdir()
         if path.is_file() and not path.is_symlink()
     }
-    return files | {path.name: list(_rows(path)) for path in directory.glob("tables/*")}
-
-
-def _rows(table: Path) -> Iterator[bytes]:
-    for path in sorted(table.rglob("part-*")):
-        partition = str(path.parent.relative_to(table)).encode()
-        if path.suffix == ".parquet":
-            rows = [repr(row).encode() for row in parquet.ParquetFile(path).read().to_pylist()]
-        else:
-            rows = unpacked(path).splitlines()
-        yield from (partition + b" " + row for row in rows)
+    return files | {path.name: list(lines(path)) for path in directory.glob("tables/*")}
 
 
 class Matrix:
