@@ -519,7 +519,7 @@ impl Writer {
         match each.data.get(MAGIC_AT) {
             Some(0 | 1) if each.data.len() >= ENTRY_BYTES => {
                 if is_shown {
-                    self.write_messages(found, each, is_first, carried, out)?;
+                    self.write_messages(found, each, is_first, carried.text.0, out)?;
                 }
             }
             _ => self.write_batches(found, each, is_shown, is_first, carried, out)?,
@@ -536,7 +536,7 @@ impl Writer {
         found: &RowFacts<'_>,
         each: &PartitionRecords<'_>,
         is_first: &mut bool,
-        carried: &CarriedBatches,
+        text_start: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
@@ -544,10 +544,7 @@ impl Writer {
             self.check_label(each)?;
             let opened = self.open_messages(data, &header, base_offset, found.exchange.number, is_first)?;
             let Some((batch, size)) = opened else { break };
-            self.batch(found, each, &batch, out)?;
-            if out.len() - carried.text.0 > MAX_TEXT {
-                return Err(Odd);
-            }
+            self.batch(found, each, &batch, text_start, out)?;
             if base_offset.is_some() {
                 let last = batch.records.last().ok_or(Odd)?.offset;
                 base_offset = Some(last.checked_add(1).ok_or(Odd)?);
@@ -579,10 +576,7 @@ impl Writer {
                 self.check_label(each)?;
                 let number = found.exchange.number;
                 let batch = self.open(whole, (&entry, header), start_offset, number, is_first)?;
-                self.batch(found, each, &batch, out)?;
-            }
-            if out.len() - carried.text.0 > MAX_TEXT {
-                return Err(Odd);
+                self.batch(found, each, &batch, carried.text.0, out)?;
             }
             let origin = (
                 topic.to_owned(),
@@ -610,11 +604,13 @@ impl Writer {
         label.map(drop).ok_or(Odd)
     }
 
+    /// `text_start`: of the text of the exchange.
     fn batch(
         &mut self,
         found: &RowFacts<'_>,
         each: &PartitionRecords<'_>,
         batch: &OpenBatch<'_>,
+        text_start: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         self.share(found, each, batch)?;
@@ -689,6 +685,9 @@ impl Writer {
                 }
             }
             out.extend_from_slice(text.get(from..).ok_or(Odd)?);
+            if out.len() - text_start > MAX_TEXT {
+                return Err(Odd);
+            }
         }
         Ok(())
     }
