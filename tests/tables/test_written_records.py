@@ -243,6 +243,14 @@ def test_fetched_batches_are_joined(tmp_path: Path) -> None:
     assert fetched[3:6] == [None] * 3
 
 
+def test_batches_after_messages_are_joined(tmp_path: Path) -> None:
+    """Also if what was produced is not shown."""
+    data = batch(ITEMS, base_offset=70)
+    talk = [produce(message(1) + data), fetch(data)]
+    lines, _ = compare(blocks(talk, tmp_path), criteria=RecordCriteria(fetched=True))
+    assert [json.loads(line)["e2e_latency_us"] is None for line in lines] == [False] * 3
+
+
 def test_exchanges_that_name_a_cluster_are_taken(tmp_path: Path) -> None:
     metadata = Template(request(METADATA, 9, {"topics": []}), response(METADATA, 9, {"cluster_id": "c1"}))
     lines, taken = compare(blocks([USUAL["plain"], metadata, USUAL["plain"]], tmp_path))

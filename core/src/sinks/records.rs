@@ -520,6 +520,8 @@ impl Writer {
             Some(0 | 1) if each.data.len() >= ENTRY_BYTES => {
                 if is_shown {
                     self.write_messages(found, each, is_first, carried.text.0, out)?;
+                } else if entries(each.data).any(|entry| entry.is_ok_and(|entry| entry.batch().is_some())) {
+                    return Err(Odd); // which is joined with others
                 }
             }
             _ => self.write_batches(found, each, is_shown, is_first, carried, out)?,
