@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from random import Random
@@ -12,10 +13,11 @@ import pytest
 from kdissect import core, dissect, open_capture, pipeline, summarize
 from kdissect.cli.main import main
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.learned import METADATA
+from kdissect.exchanges.learned import FIND_COORDINATOR, METADATA
 from kdissect.kafka import apis
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.limits import DEFAULT
+from kdissect.model import Exchange
 from kdissect.stats import core_tallies, intervals
 from kdissect.stats.cluster import NODE_APIS
 from kdissect.stats.contents import COUNTED_BY_CORE, ONE
@@ -208,6 +210,30 @@ def test_equal_bodies_are_decoded_once(compare: Any, tmp_path: Path, monkeypatch
     monkeypatch.setattr(core_tallies, "_content", lambda *each: decoded.append(each) or decode(*each))
     assert compare(path) > 100
     assert len(decoded) <= 6 * len(COMMANDS)
+
+
+@pytest.mark.deep
+@needs_core
+def test_few_bodies_are_kept_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(("10.0.0.1", 40_000)).handshake()
+    for number in range(9000):
+        talk.client_sends(request(FIND_COORDINATOR, 0, {"key": f"{number}"}, correlation_id=number))
+        talk.broker_sends(response(FIND_COORDINATOR, 0, {"host": "b", "port": 1}, correlation_id=number))
+    path = tmp_path / "coordinators.pcap"
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    most, decoded, decode = 0, 0, core_tallies._content
+
+    def counted(*each: Any) -> Any:
+        nonlocal most, decoded
+        decoded += 1
+        if decoded % 500 == 0:
+            most = max(most, sum(isinstance(each, Exchange) for each in gc.get_objects()))
+        return decode(*each)
+
+    monkeypatch.setattr(core_tallies, "_content", counted)
+    assert main(["summary", "-j", "1", str(path)]) == 0
+    assert decoded > 8500
+    assert 1000 < most < 8200
 
 
 @needs_core

@@ -10,6 +10,8 @@ use crate::{Odd, Why};
 
 /// Most bytes of the bodies, and of what Python keeps of them.
 const MAX_BYTES: i64 = 8 << 20;
+/// What Python keeps of any bodies: an exchange, and two dicts.
+const EXCHANGE_BYTES: i64 = 1024;
 /// Of those of one exchange; larger ones are left to Python.
 const MAX_BYTES_OF_ONE: i64 = MAX_BYTES / 8;
 
@@ -46,7 +48,11 @@ impl KeptBodies {
             return known.clone().ok_or_else(|| Why::Content.odd());
         }
         let key_bytes = i64::try_from(self.key.len()).map_err(|_| Odd)?;
-        let bytes = decoded.costs.iter().sum::<i64>().saturating_add(key_bytes);
+        let bytes = decoded
+            .costs
+            .iter()
+            .sum::<i64>()
+            .saturating_add(EXCHANGE_BYTES + key_bytes);
         self.is_full |= self.bytes.saturating_add(bytes) > MAX_BYTES;
         if self.is_full || bytes > MAX_BYTES_OF_ONE {
             return Err(Why::Content.odd());
