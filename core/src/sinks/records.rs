@@ -342,23 +342,14 @@ impl OpenBatch<'_> {
     }
 }
 
-/// The bytes of the first batch. None if it is not complete.
-fn first_batch(data: &[u8]) -> Result<Option<&[u8]>, Odd> {
-    if data.len() < ENTRY_BYTES {
+/// The first batch, and its bytes. None if it is not complete.
+fn first_batch(data: &[u8]) -> Result<Option<(LogEntry, &[u8])>, Odd> {
+    let Some(entry) = entries(data).next().transpose()? else {
         return Ok(None);
-    }
-    if data.get(MAGIC_AT) != Some(&2) {
-        return Err(Odd);
-    }
-    if data.len() < HEADER_BYTES {
-        return Ok(None);
-    }
-    let size: [u8; 4] = data.get(8..OVERHEAD).ok_or(Odd)?.try_into().map_err(|_| Odd)?;
-    let size = usize::try_from(i32::from_be_bytes(size)).map_err(|_| Odd)?;
-    if size < HEADER_BYTES - OVERHEAD {
-        return Err(Odd);
-    }
-    Ok(data.get(..OVERHEAD + size))
+    };
+    entry.batch().ok_or(Odd)?;
+    let size = usize::try_from(entry.size()).map_err(|_| Odd)?;
+    Ok(data.get(..OVERHEAD + size).map(|whole| (entry, whole)))
 }
 
 impl RecordWriter {
@@ -568,9 +559,8 @@ impl Writer {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
         let mut is_produced = each.base_offset.is_some();
-        while let Some(whole) = first_batch(data)? {
+        while let Some((entry, whole)) = first_batch(data)? {
             data = data.get(whole.len()..).ok_or(Odd)?;
-            let entry = entries(whole).next().ok_or(Odd)??;
             let header = entry.batch().ok_or(Odd)?;
             let start_offset = base_offset.unwrap_or(header.base_offset);
             let start = out.len();
@@ -1044,7 +1034,7 @@ mod tests {
     fn the_first_batch_is_found() {
         let whole = batch(2, 0);
         let several = [&whole[..], &whole[..40]].concat();
-        assert_eq!(first_batch(&several), Ok(Some(&whole[..])));
+        assert_eq!(first_batch(&several).unwrap().unwrap().1, whole);
         for end in 0..whole.len() {
             assert_eq!(first_batch(&whole[..end]), Ok(None), "{end}");
         }
@@ -1062,7 +1052,7 @@ mod tests {
             let codec = [0, 0, 1][random.below(3)];
             let mut data = batch(random.below(4) as u8, codec);
             random.damage(&mut data);
-            let Ok(Some(whole)) = first_batch(&data) else {
+            let Ok(Some((_, whole))) = first_batch(&data) else {
                 return;
             };
             let whole = checked(whole.to_vec());
