@@ -64,7 +64,10 @@ class Clusters:
 
     def add(self, broker: Endpoint, cluster: str | None, *, is_given: bool = False) -> None:
         """Note that a broker belongs to a cluster; None: to several."""
-        broker, known = kept(broker), self.given if is_given else self.known
+        known = self.given if is_given else self.known
+        if cluster is not None and known.get(broker) == cluster:  # as most messages say
+            return
+        broker = kept(broker)
         if broker in known:
             if known[broker] != cluster:
                 known[broker] = None

@@ -15,6 +15,7 @@ Classes with an algorithm (sketches, bounded tables) write ``merge`` by hand and
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from operator import iadd
@@ -96,7 +97,7 @@ def join(one: Sum, other: Sum, of: type[Sum]) -> None:
     """Add the counts of another, of those attributes that ``of`` declares: their class, or a base of both."""
     for name, two, _ in vars(of)["declared"]:
         more = getattr(other, name)
-        if more or two is not iadd:  # most counts of most rows are 0
+        if more or two not in _ADDING:  # most counts of most rows are 0
             setattr(one, name, two(getattr(one, name), more))
 
 
@@ -134,7 +135,7 @@ def joined(join: Join, make: Make | None = None) -> Any:
 
 def total(make: Make = int) -> Any:
     """The sum of numbers, counters or lists."""
-    return joined(iadd, make)
+    return joined(_add_counts if make is Counter else iadd, make)
 
 
 def earliest(start: Any = None) -> Any:
@@ -185,6 +186,17 @@ def earlier(one: Any, other: Any) -> Any:
 def later(one: Any, other: Any) -> Any:
     """The larger; None is ignored."""
     return other if one is None else one if other is None or one >= other else other
+
+
+def _add_counts(one: Counter[Any], other: Counter[Any]) -> Counter[Any]:
+    """As ``+=`` does, which also looks through all counts of the first for those to drop."""
+    for each, count in other.items():
+        if count:
+            one[each] = one.get(each, 0) + count
+    return one
+
+
+_ADDING = iadd, _add_counts
 
 
 def _either(one: Any, other: Any) -> Any:

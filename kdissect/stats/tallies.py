@@ -195,6 +195,7 @@ class Alike(Load):
         versions: of ApiVersions.
         content: of those of which one is kept.
         offsets: of other APIs.
+        entries: that ``keys`` take.
         connections: names of all connections in the sum of several, of which ``connection`` is the first.
     """
 
@@ -218,6 +219,7 @@ class Alike(Load):
     content: Content | None = own(type(None))
     offsets: Sequence[ReportedTopic] = own(tuple)
     connections: Distinct = own(type(None))
+    entries: int = own(int)
 
     def __init__(self, keys: Keys, connection: ConnectionInfo, client: str, broker: str) -> None:
         initialize(self, Alike)
@@ -365,7 +367,8 @@ class Summing:
         one = sums.get(keys)
         if one is None:
             one = sums[keys] = Alike(Keys(*keys), connection, tally.client, tally.broker)
-            self._held_by_key += entries(keys)
+            one.entries = entries(keys)
+            self._held_by_key += one.entries
         one.add(tally)
         if self._held_by_key > self._max_buckets:
             for each in list(self._by_key):
@@ -393,8 +396,8 @@ class Summing:
 
     def settle_connection(self, connection: ConnectionKey) -> None:
         """Pass on the sums of a connection."""
-        for keys, one in self._by_key.pop(connection, {}).items():
-            self._held_by_key -= entries(keys)
+        for one in self._by_key.pop(connection, {}).values():
+            self._held_by_key -= one.entries
             for counter in self._of_connections:
                 counter(one)
             self._add(one)
@@ -402,12 +405,12 @@ class Summing:
     def _add(self, one: Alike) -> None:
         info = one.connection
         name = info.name if self._by_connection else None
-        key = one.keys, info.client.ip, info.hop and info.hop.ip, info.broker, info.cluster_id, name
-        total = self._sums.get(key)
+        ends = info.client.ip, info.hop and info.hop.ip, info.broker, info.cluster_id, name
+        total = self._sums.get((one.keys, ends))
         if total is None:
             one.form, one.connections = SUM, Distinct()
-            total = self._sums[key] = one
-            self._held += entries(key)
+            total = self._sums[one.keys, ends] = one
+            self._held += one.entries + entries(ends) - 1
         else:
             total.add(one)
         total.connections.add(info.name)
