@@ -54,7 +54,7 @@ from typing import Any, Final, overload
 
 from typing_extensions import Buffer
 
-from kdissect.exchanges.lending import ConnectionState
+from kdissect.exchanges.lending import ConnectionState, StageLimits
 from kdissect.kafka.recordbatch import Record
 from kdissect.model import Exchange, Interface, PacketBlock
 from kdissect.net.connection import Connection
@@ -366,15 +366,12 @@ class Lending:
     """The connections that the core has, see exchanges/lending.py.
 
     Args:
-        limits: ``frame_bytes``, ``pending_requests``, ``pending_bytes``, ``pending_age_ns``,
-            ``connection_idle_ns``, ``reorder_window_ns``, and how far a RST may be from the next byte.
+        limits: to respect.
         python: ``_Callbacks``.
         kinds: of exchanges that are answered, unacknowledged, unanswered.
     """
 
-    def __init__(
-        self, limits: tuple[int, int, int, int, int, int, int], python: Any, kinds: tuple[Any, Any, Any]
-    ) -> None: ...
+    def __init__(self, limits: StageLimits, python: Any, kinds: tuple[Any, Any, Any]) -> None: ...
     def analyze(self) -> None:
         """From now on connections are analyzed, and the end of each is reported."""
 

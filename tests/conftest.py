@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 
 from kdissect.cli.config_file import CONFIG_VARIABLE, PROFILE_VARIABLE
 from tests.core import HAS_CORE, without_core
+from tests.depth import PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -49,7 +50,7 @@ settings.register_profile(
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile(os.environ.get("KDISSECT_HYPOTHESIS", "quick"))
+settings.load_profile(PROFILE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,9 +13,9 @@ from kdissect.pipeline import Dissection
 from kdissect.runs.worker import Text
 from tests.cli.commands import run, write
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.frames import HEARTBEAT, request, response
 from tests.segments import Talk
-from tests.test_lending import IS_DEEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

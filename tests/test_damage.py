@@ -5,7 +5,6 @@ all of those are whose bytes are there.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from kdissect import dissect, open_capture
 from kdissect.errors import CaptureError
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES, Truth, from_the_start, request_of, resegmented, response_of, rows_of
+from tests.depth import IS_DEEP
 from tests.disguises import ENDS_DIFFER, FILES, NETWORKS, WITH_NANOSECONDS, in_two_files
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ SAMPLES = [
 QUICK = [
     path for path in SAMPLES if name_of(path) in ("quickstart", "mock-acks0", "tansu-sasl", "raw-requests")
 ]
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SEEDS = 20 if IS_DEEP else 1
 SOME = SAMPLES if IS_DEEP else SAMPLES[::3]
 SEGMENTS = (None, 1448, 300, 40) if IS_DEEP else (300,)  # bytes at most, None: as they were captured

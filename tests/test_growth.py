@@ -4,7 +4,6 @@ hundred times, and a million connections, with ``KDISSECT_HYPOTHESIS=deep``."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from random import Random
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.captures import pcap
+from tests.depth import IS_DEEP
 from tests.frames import FETCH, PRODUCE, request, response
 from tests.growing import KINDS
 from tests.segments import Talk
@@ -96,7 +96,6 @@ def test_ten_times_the_capture_takes_the_same_memory(
     )
 
 
-DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 MAX_KIB = 200_000_000 // 1024
 # Small bounds, so that a short capture reaches them too.
 SMALL = (
@@ -142,16 +141,16 @@ def test_ten_times_of_anything_takes_the_same_memory(kind: str) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", KINDS if DEEP else list(KINDS)[::4])
+@pytest.mark.parametrize("kind", KINDS if IS_DEEP else list(KINDS)[::4])
 def test_a_hundred_times_of_anything_takes_the_same_memory(kind: str) -> None:
-    check_growth(kind, 100 if DEEP else 20)
+    check_growth(kind, 100 if IS_DEEP else 20)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", MANY if DEEP else MANY[:2])
+@pytest.mark.parametrize("kind", MANY if IS_DEEP else MANY[:2])
 def test_a_million_connections_stay_within_200_megabytes(kind: str) -> None:
     """With the default bounds; of those that send much, a tenth of a million."""
-    million = 1_000_000 if DEEP else 30_000
+    million = 1_000_000 if IS_DEEP else 30_000
     count = million // 10 if kind in ("bottomless", "much_garbage") else million
     result = endless(kind, count)
     assert result["counts"]["connections"] == count

@@ -4,7 +4,6 @@ and not on where in the capture they stand (docs/decisions/connections-are-islan
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from kdissect.net.tcp import Segments, Shard, reversed_ends
 from kdissect.pipeline import Dissection, dissect
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
+from tests.depth import IS_DEEP
 from tests.frames import heartbeat_answers, heartbeats
 from tests.rings import packets_of
 from tests.segments import MILLISECOND, Talk
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange, Packet
     from kdissect.pipeline import Source
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
 NAMES = sorted(SAMPLES) if IS_DEEP else ["quickstart", "midstream"]
 HARMED = ["1 % lost", "10 % lost", "mid-frame start", "10 % lost, duplicated, shuffled"]

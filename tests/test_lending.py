@@ -5,7 +5,6 @@ samples, whole and damaged, in any interleaving, as pcap and as pcapng, within a
 from __future__ import annotations
 
 import gc
-import os
 import re
 import weakref
 from dataclasses import fields
@@ -36,6 +35,7 @@ from kdissect.tls.ciphers import Opener13
 from samples.golden import ROOT, captures, name_of
 from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.disguises import other_family
 from tests.frames import request, response
 from tests.hostile_traffic import held, hostile, to_itself
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SEEDS = 100 if IS_DEEP else 2
 SAMPLES = {name_of(path): ROOT / path for path in captures()}
 BUSY = [

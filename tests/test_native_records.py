@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from kdissect.tables.lines import RecordLines
 from kdissect.text.style import PLAIN, Style, Times
 from kdissect.text.table import RecordTable
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.record_batches import BASE_MS, CODECS, COMMIT_KEY, CONTROL, LOG_APPEND, Item, batch, record
 from tests.record_exchanges import batches_of, fetch, long_batch, produce
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
-TIMES = 20_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 500
+TIMES = 20_000 if IS_DEEP else 500
 TEXTS = (
     *(None, b"", b"\0", b"NULL", b"10.0.0.1", b'""', b"\\", b'{"a": "b\\n"}', b"\xff", b" ", b"v" * 200),
     *("é".encode(), "\u2028".encode(), b"\xed\xa0\x80", b"\x7f", b"a\tb\r\n\x0c\x08\x1f", b"\0\0\0\0\7avro"),

@@ -17,18 +17,18 @@ import pytest
 from kdissect.cli.terminal import INTERRUPTED
 from samples.golden import ROOT
 from tests.cli.live_process import live
+from tests.depth import IS_DEEP
 from tests.loopback import Pair, makes_interfaces
 from tests.soak import Rounds, children, drain, resident_kib
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = ["kafka-4-basics.pcap", "kafka-4-transactions.pcap", "kafka-4-storm.pcap.gz"]
-MINUTES = 60 if DEEP else 8
+MINUTES = 60 if IS_DEEP else 8
 FIRST_MINUTES = 5  # connections that are over are remembered for two, ports are used again after two
-TOLERANCE_KIB = (4 if DEEP else 8) * 1024  # allocator, and code that was reached later
-HUNG_S = 1800 if DEEP else 120
+TOLERANCE_KIB = (4 if IS_DEEP else 8) * 1024  # allocator, and code that was reached later
+HUNG_S = 1800 if IS_DEEP else 120
 SCREEN_BYTES = 4000  # of two pictures at least
 
 # A summary holds rows until it has enough of them: let that be soon.

@@ -809,14 +809,13 @@ class KafkaConnection:
         for side in (0, 1) if self.protocol is None else ():
             self._search(side).pass_over(state.skipped[side])
 
-    def resume(self, client: int, state: KafkaState) -> None:
-        """Continue a connection that the native core has recognized by its first request."""
-        self._recognized(client, state.info)
-        self._seen[client], self._seen[1 - client] = True, state.is_answered
-        self.restore(state)
-
     def restore(self, state: KafkaState) -> None:
-        """Continue from the state that the native core has reached."""
+        """Continue from the state that the native core has reached, which may have recognized it: then side 0
+        is the client.
+        """
+        if self._pairing is None:
+            self._recognized(0, state.info)
+            self._seen = [True, state.is_answered]
         assert self._pairing is not None
         assert self._client is not None
         self._pairing.restore(state.pairing)

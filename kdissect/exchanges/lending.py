@@ -114,6 +114,23 @@ class Finishing(NamedTuple):
     arrived: Callable[[], int]
 
 
+class StageLimits(NamedTuple):
+    """The limits of kdissect/limits.py that apply in the core.
+
+    Attributes:
+        frame_bytes: of a frame.
+        reach: maximum distance of a RST from the next byte.
+    """
+
+    frame_bytes: int
+    pending_requests: int
+    pending_bytes: int
+    pending_age_ns: int
+    connection_idle_ns: int
+    reorder_window_ns: int
+    reach: int
+
+
 class ConnectionState(NamedTuple):
     """A connection as it goes to the native core, is recalled from it, or has ended there.
 
@@ -230,14 +247,14 @@ class Lending:
         self._memory = memory
         self._max_held = limits.total_held_bytes
         self._max_decoded = limits.decoded_bytes
-        numbers = (
-            min(limits.frame_max_bytes, limits.frame_bytes, SMALLEST_OTHER_SIZE - 1),
-            limits.pending_requests,
-            limits.pending_bytes,
-            limits.pending_age_ns,
-            limits.connection_idle_ns,
-            limits.reorder_window_ns,
-            min(2 * limits.stream_bytes, _MAX_REACH),
+        stage_limits = StageLimits(
+            frame_bytes=min(limits.frame_max_bytes, limits.frame_bytes, SMALLEST_OTHER_SIZE - 1),
+            pending_requests=limits.pending_requests,
+            pending_bytes=limits.pending_bytes,
+            pending_age_ns=limits.pending_age_ns,
+            connection_idle_ns=limits.connection_idle_ns,
+            reorder_window_ns=limits.reorder_window_ns,
+            reach=min(2 * limits.stream_bytes, _MAX_REACH),
         )
 
         def introduction(frame: bytes) -> tuple[bool, str | None, str | None]:
@@ -261,7 +278,7 @@ class Lending:
             is_needed,
             partial(_info, connections.ids, cluster_of),
         )
-        self._core = core.native.Lending(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
+        self._core = core.native.Lending(stage_limits, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._obstacles: Counter[str] = Counter()  # chances to be lent that were missed, by reason
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
@@ -492,7 +509,7 @@ class Lending:
         if state.duplex is None:
             assert info is not None
             _, packet, time_ns, interface, *_ = tcp.segments[0]
-            known = (
+            connection = Connection(
                 info.id,
                 (info.client, info.broker),
                 0,
@@ -501,27 +518,32 @@ class Lending:
                 time_ns,
                 interface,
                 info.ordinal,
+                streams=(Stream(), Stream()),
+                tcp=None if tcp.analysis is None else TcpAnalysis(),
             )
-            analysis = None if tcp.analysis is None else TcpAnalysis()
-            connection = Connection(*known, streams=(Stream(), Stream()), tcp=analysis)
             for stream in connection.streams:
                 stream.seen = True
-            kafka = self._kafka[connection] = self._open_kafka(connection)
-            assert kafka is not None
-            _resume(kafka, state)
         else:
             assert state.duplex.connection is not None
-            assert state.kafka is not None
             connection = state.duplex.connection
-            known_kafka = self._kafka[connection]
-            assert known_kafka is not None
-            kafka = known_kafka
-            kafka.restore(state.kafka)
+        self._restore(connection, state)
         for sender, each in enumerate(tcp.streams):
             connection.streams[sender ^ tcp.client].repeated_bytes += each.repeated_bytes
         if connection.tcp is not None and tcp.analysis is not None:
             connection.tcp.restore(tcp.analysis)
         return connection, 0, tcp.closed
+
+    def _restore(self, connection: Connection, state: ConnectionState) -> KafkaConnection:
+        """Continue from the state that the core has reached; it may have opened the connection."""
+        if state.duplex is None:
+            self._kafka[connection] = self._open_kafka(connection)
+        kafka = self._kafka[connection]
+        assert kafka is not None
+        if state.unread is not None:
+            kafka.restore_unread(state.unread)
+        elif state.kafka is not None:
+            kafka.restore(state.kafka)
+        return kafka
 
     def _update(self) -> None:
         """Set the clocks of the connections that the core has, and their place among the recently used."""
@@ -678,17 +700,7 @@ class Lending:
             self._discard(duplex)
             return duplex
         assert duplex.connection is not None
-        if state.duplex is None:
-            kafka = self._kafka[duplex.connection] = self._open_kafka(duplex.connection)
-            assert kafka is not None
-            _resume(kafka, state)
-        else:
-            kafka = self._kafka[duplex.connection]
-            assert kafka is not None
-            if state.unread is not None:
-                kafka.restore_unread(state.unread)
-            elif state.kafka is not None:
-                kafka.restore(state.kafka)
+        kafka = self._restore(duplex.connection, state)
         if state.records is not None and (decryption := self._decryption()) is not None:
             sides = state.tcp.client, 1 - state.tcp.client
             for side, records in zip(sides, state.records, strict=True):
@@ -709,14 +721,6 @@ class Lending:
             self._missing[duplex] = missed, missed
         else:
             self._missing.pop(duplex, None)
-
-
-def _resume(kafka: KafkaConnection, state: ConnectionState) -> None:
-    """Continue a connection that the core has opened."""
-    if state.unread is not None:
-        kafka.restore_unread(state.unread)
-    elif state.kafka is not None:
-        kafka.resume(0, state.kafka)
 
 
 def _place(order: tuple[int, int]) -> tuple[int, int]:

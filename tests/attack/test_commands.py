@@ -20,6 +20,7 @@ from tests.attack import tls_records
 from tests.attack.layers import file_of
 from tests.attack.mutation import pairs
 from tests.attack.runs import Result, run_all
+from tests.depth import IS_DEEP
 from tests.frames import sized
 from tests.segments import Talk
 from tests.test_hostile import assert_harmless
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
     from tests.attack.mutation import Pair
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 MINUTES = float(os.environ.get("KDISSECT_ATTACK_MINUTES", "20" if IS_DEEP else "0.2"))
 CASES = 3_000 if IS_DEEP else 1_500
 EXCHANGES = 30  # in a capture

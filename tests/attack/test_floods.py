@@ -8,7 +8,6 @@ The long forms are marked deep; their figures are those of SECURITY.md.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import resource
 import subprocess
@@ -27,6 +26,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
 from kdissect.text.metrics import Metrics
 from tests.captures import pcap
+from tests.depth import IS_DEEP
 from tests.frames import METADATA, heartbeat_answers, heartbeats, request, response
 from tests.segments import ACK, PSH, START_NS, Talk, ipv4, link
 from tests.test_growth import MEASURED
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 MAX_KIB = 100 * 1024  # a process that dissects nothing takes 45 MB
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

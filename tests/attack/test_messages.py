@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from kdissect.text.table import ExchangeTable
 from kdissect.text.tree import ExchangeTree
 from tests.attack.mutation import pairs
 from tests.captures import pcap
+from tests.depth import IS_DEEP
 from tests.frames import frame, sized
 from tests.segments import Talk
 from tests.test_pipeline import talk
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
 
 INFO = ConnectionInfo("0123456789ab", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 FRAMES = 10_000 if IS_DEEP else 5_000
 SHORTENED = 6  # pairs of messages of each API
 DEEP_FRAMES = 200_000 if IS_DEEP else FRAMES

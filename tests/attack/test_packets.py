@@ -5,7 +5,6 @@ Half of the packets belong to a real conversation, so that damage reaches every 
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from kdissect.model import Interface, Packet
 from kdissect.net.tcp import Segments, endpoints
 from kdissect.tables.lines import JsonLines
 from tests.attack.mutation import mutated
+from tests.depth import IS_DEEP
 from tests.segments import ipv4, link, tcp
 from tests.test_pipeline import talk
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-DEEP_RUNS = 100_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 2_000
+DEEP_RUNS = 100_000 if IS_DEEP else 2_000
 LINK_TYPES = (0, 1, 12, 101, 108, 113, 228, 229, 276, 147)
 SMALL = Limits(
     stream_bytes=4_000, total_stream_bytes=6_000, connections=2, resync_bytes=2_000, search_bytes=3_000,

@@ -27,6 +27,7 @@ from kdissect.limits import DEFAULT
 from samples.golden import ROOT
 from tests.cli.commands import capture_bytes, run, spawn, talk
 from tests.cli.test_tls import pcapng_with_secrets
+from tests.depth import IS_DEEP
 from tests.rings import packets_of, pieces
 from tests.stores import (
     BUCKET,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 SAMPLES = {name: ROOT / "samples" / name for name in ("kafka-4-basics.pcap", "kafka-4-quota.pcap.gz")}
 SAMPLE = SAMPLES["kafka-4-basics.pcap"]
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 from samples.golden import ROOT
 from tests.captures import pcap
 from tests.command_lines import COMMAND_LINES
+from tests.depth import IS_DEEP
 from tests.frames import API_VERSIONS, request, response
 from tests.segments import Talk
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SEEDS = ("0", "1", "2") if IS_DEEP else ("0", "1")
 DEEP = ("http-on-9092.pcap", "kafka-0.9.pcap.gz", "kafka-4-cluster.pcap.gz", "kafka-4-transactions.pcap")
 COMMANDS = (

@@ -17,8 +17,9 @@ from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import pcap
 from tests.cli.commands import capture_bytes, spawn, talk
 from tests.cli.live_process import COUNTED, live, on_loopback
-from tests.cli.test_parallel_run import IS_DEEP, SAMPLES
+from tests.cli.test_parallel_run import SAMPLES
 from tests.damage import DAMAGES, from_the_start
+from tests.depth import IS_DEEP
 from tests.loopback import WAIT_S, Client, broker, listens
 from tests.tunnels import scapy_layers
 

@@ -18,12 +18,12 @@ from kdissect import open_capture
 from kdissect.capture.write import PcapngWriter
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES, from_the_start, resegmented
+from tests.depth import IS_DEEP
 from tests.shared import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 QUICK = ("kafka-4-basics", "kafka-4-cluster", "midstream", "tls")
 SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUICK]
 BASICS = ROOT / "samples/kafka-4-basics.pcap"

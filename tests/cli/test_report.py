@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from samples.golden import ROOT
 from tests.captures import pcap
 from tests.cli.commands import capture_bytes, run, talk
 from tests.core import without_core
+from tests.depth import IS_DEEP
 from tests.frames import METADATA, request, response
 from tests.reports import HOSTILE, hostile_capture
 from tests.segments import START_NS, Talk
@@ -225,7 +225,7 @@ status = main()
 print(peak_kib(), file=sys.stderr)
 sys.exit(status)
 """
-CONNECTIONS = 200_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 10_000
+CONNECTIONS = 200_000 if IS_DEEP else 10_000
 TOPICS = 5_000
 MAX_KIB = 400_000_000 // 1024  # half of it is what draws the charts
 

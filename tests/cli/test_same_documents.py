@@ -4,16 +4,15 @@ are the same with several processes, and without the native core, is tested in t
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from samples.golden import ROOT, captures, name_of
 from tests.cli.test_hash_seeds import outputs_of_all_seeds
+from tests.depth import IS_DEEP
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 ALL = [*(ROOT / path for path in captures()), *sorted((ROOT / "tests/field").glob("*.pcap"))]
 EQUALS = "raw-requests"  # has two unknown versions as often, of several connections
 CAPTURES = ALL if IS_DEEP else [path for path in ALL if path in ALL[::3] or name_of(path) == EQUALS]

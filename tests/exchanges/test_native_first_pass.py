@@ -17,6 +17,7 @@ from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES, Framing, PartialFrame
 from kdissect.limits import Limits
 from tests.captures import pcap, pcapng
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.frames import (
     FETCH,
     HEARTBEAT,
@@ -31,7 +32,7 @@ from tests.frames import (
 from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
 from tests.segments import Talk
-from tests.test_lending import BUSY, IS_DEEP, SAMPLES, SEEDS, damaged, mixed, sealed, timed
+from tests.test_lending import BUSY, SAMPLES, SEEDS, damaged, mixed, sealed, timed
 from tests.tls.sessions import TlsSettings
 from tests.tls.test_recordings import CAPTURE, KEYS
 

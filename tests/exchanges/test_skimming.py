@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from samples.golden import ROOT, captures, name_of
 from tests.captures import pcap
 from tests.core import without_core
 from tests.damage import DAMAGES
+from tests.depth import IS_DEEP
 from tests.lifetimes import lifetimes
 from tests.rings import packets_of
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
 
 OPENED = "connections: Kafka", "connections: not recognized"
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = [ROOT / path for path in captures()]
 DAMAGED = SAMPLES if IS_DEEP else [path for path in SAMPLES if name_of(path) == "kafka-4-latecomer"]
 

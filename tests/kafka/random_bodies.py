@@ -6,7 +6,6 @@ it just as well.
 
 from __future__ import annotations
 
-import os
 import zlib
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.layout import is_nullable, layout, split
 from kdissect.kafka.records import RecordData
+from tests.depth import IS_DEEP
 from tests.kafka.encoder import ZERO
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Draft, Field, Message
     from kdissect.model import Body
 
-TIMES = 30 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 1
+TIMES = 30 if IS_DEEP else 1
 """How many times as many random instances as by default."""
 
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,13 @@ import pytest
 from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 from samples.golden import ROOT, captures, name_of
+from tests.depth import IS_DEEP
 from tests.exports import json_rows, parquet_rows
 from tests.shared import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 QUICK = ("kafka-4-basics", "midstream", "tansu-kafka-python")
 SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUICK]
 EXPORTS = ("", "--records --partition-by date,api --compress zst", "--format parquet --records --api Produce")

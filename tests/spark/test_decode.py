@@ -37,6 +37,7 @@ from kdissect.tables.rows import DEFAULT_TABLES
 from kdissect.tables.rows import TABLES as ALL_TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
+from tests.depth import IS_DEEP
 from tests.disguises import NETWORKS
 from tests.exports import json_rows, parquet_rows
 from tests.late import late
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
     from kdissect.spark.decode import DecodeResult
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
 SMALL_MB, LARGE_MB = (60, 300) if IS_DEEP else (60, 180)
 TABLES = DEFAULT_TABLES

@@ -8,7 +8,6 @@ together, so that a few runs of Spark cover all. test_parts.py and test_reading.
 from __future__ import annotations
 
 import gzip
-import os
 from functools import reduce
 from itertools import accumulate, cycle
 from random import Random
@@ -29,6 +28,7 @@ from kdissect.tables.columns import BINARY, EXCHANGE
 from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
+from tests.depth import IS_DEEP
 from tests.exports import json_rows
 from tests.late import late_packets
 from tests.rings import packets_of, write
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
 BESIDE_OTHERS = ("mock-old-versions", "tansu-admin")
 """Captured at the same time as others: in consecutive files the lateness of a lost packet is unknown."""

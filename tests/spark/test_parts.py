@@ -28,6 +28,7 @@ from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.core import needs_core, without_core
 from tests.damage import DAMAGES, resegmented
+from tests.depth import IS_DEEP
 from tests.disguises import FILES, NETWORKS, in_two_files
 from tests.exports import json_rows
 from tests.frames import heartbeats
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange, Packet
 
 SAMPLES = {name_of(path): path for path in captures()}
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 QUICK = ("quickstart", "kafka-4-basics", "mock-rebalance")
 LOST = ("10 % lost", "10 % lost, duplicated, shuffled", "snaplen 200", "mid-frame start")
 

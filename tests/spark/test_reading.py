@@ -24,6 +24,7 @@ from kdissect.spark.options import FILES, parse
 from kdissect.tables.rows import TABLES
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
+from tests.depth import IS_DEEP
 from tests.exports import as_json, export_capture, json_rows
 from tests.growing import KINDS, packets
 from tests.late import late, late_packets
@@ -33,7 +34,6 @@ from tests.spark.test_parts import Failing
 
 pytestmark = pytest.mark.filterwarnings("ignore:[0-9]+ damaged capture")
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SOME = ("quickstart", "mock-rebalance", "tansu-sasl", "midstream")
 SAMPLES = [path for path in captures() if IS_DEEP or name_of(path) in SOME]
 FILES_OF = 20 if IS_DEEP else 5

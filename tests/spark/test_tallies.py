@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,6 +24,7 @@ from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.tables.columns import filter_of
 from kdissect.tables.values import json_document
 from tests.cli.commands import Run, run
+from tests.depth import IS_DEEP
 from tests.shuffling import CORES, Tasks, cut_up
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SAMPLES = Path(__file__).parents[2] / "samples"
 BASICS, QUICKSTART = str(SAMPLES / "kafka-4-basics.pcap"), str(SAMPLES / "quickstart.pcap")
 TROUBLES = [str(SAMPLES / "troubles" / f"{name}.pcap.gz") for name in ("loss", "refusals", "waits")]
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 NAMES = (
     ("**/*",)
     if IS_DEEP

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from kdissect.spark.session import write
+from tests.depth import IS_DEEP
 from tests.spark.conftest import PLACE, QUICK_JAVA, why_not
 from tests.spark.installed import without
 from tests.spark.standalone import connect_server, standalone
@@ -24,7 +25,6 @@ SAMPLES = ("kafka-4-lag", "kafka-4-storm", "kafka-4-quota")
 MASTER = "spark://host:7077"
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 IMPORTS = "from pyspark.sql import SparkSession\nimport kdissect.spark\n"
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 
 WALK = """
 import shlex, sys, traceback

@@ -36,11 +36,11 @@ from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.cli.commands import run
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.frames import HEARTBEAT, request, response, sized
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
 from tests.sinks import Noted, taken
-from tests.test_lending import IS_DEEP
 from tests.text.test_native_line import messages, usual, versions
 from tests.vectors.messages import vectors
 

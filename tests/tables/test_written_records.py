@@ -28,6 +28,7 @@ from kdissect.text.table import RecordTable
 from tests.captures import pcap, pcapng
 from tests.cli.commands import run
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.frames import FETCH, METADATA, PRODUCE, request, response
 from tests.record_batches import (
     BASE_MS,
@@ -45,7 +46,7 @@ from tests.record_batches import (
 )
 from tests.sinks import Noted
 from tests.tables.test_native_rows import capture_of
-from tests.test_lending import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
+from tests.test_lending import BUSY, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

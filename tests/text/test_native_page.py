@@ -21,9 +21,10 @@ from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.captures import pcap, pcapng
 from tests.core import NEEDS_CORE, without_core
+from tests.depth import IS_DEEP
 from tests.sinks import taken
 from tests.tables.test_native_rows import capture_of, exchange_of
-from tests.test_lending import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
+from tests.test_lending import BUSY, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

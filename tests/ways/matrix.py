@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import pickle
 import re
 import shlex
@@ -34,7 +33,6 @@ from tests.rings import packets_of, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 ROOT = Path(__file__).resolve().parents[2]
 
 

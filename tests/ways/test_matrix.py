@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.depth import IS_DEEP
 from tests.ways.matrix import (
     BY_NAME,
     CAPTURES,
@@ -18,7 +19,6 @@ from tests.ways.matrix import (
     DIFFERENCES,
     IN_SPARK,
     INCIDENTS,
-    IS_DEEP,
     JSON,
     LINES,
     OF_EXPORT,

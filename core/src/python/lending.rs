@@ -211,6 +211,18 @@ type PyLeft = (&'static str, i16, i16, u64);
 /// wait since another time: its index; since when; the exchanges; the connection.
 type PyStep<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<ConnectionState>);
 
+/// `StageLimits` of kdissect/exchanges/lending.py.
+#[derive(FromPyObject)]
+struct StageLimits {
+    frame_bytes: usize,
+    pending_requests: usize,
+    pending_bytes: usize,
+    pending_age_ns: i64,
+    connection_idle_ns: i64,
+    reorder_window_ns: i64,
+    reach: u32,
+}
+
 /// An outstanding request of Python.
 #[derive(FromPyObject)]
 struct PythonRequest<'py> {
@@ -449,32 +461,17 @@ impl Apis for Asking<'_, '_> {
 
 #[pymethods]
 impl Lending {
-    /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns`, `connection_idle_ns` and
-    /// `reorder_window_ns` of the limits, and how far a RST may be from the next byte; functions and classes;
-    /// and the kinds of exchanges: answered, unacknowledged, unanswered.
+    /// Arguments: limits; functions and classes; and the kinds of exchanges: answered, unacknowledged, unanswered.
     #[new]
-    fn new(
-        limits: (usize, usize, usize, i64, i64, i64, u32),
-        python: Callbacks,
-        kinds: (Object, Object, Object),
-    ) -> Self {
-        let (
-            frame_bytes,
-            pending_requests,
-            pending_bytes,
-            pending_age_ns,
-            connection_idle_ns,
-            reorder_window_ns,
-            reach,
-        ) = limits;
+    fn new(limits: StageLimits, python: Callbacks, kinds: (Object, Object, Object)) -> Self {
         let mut stage = Stage::new(Limits {
-            frame_bytes,
-            pending_requests,
-            pending_bytes,
-            pending_age_ns,
-            connection_idle_ns,
-            reorder_window_ns,
-            reach,
+            frame_bytes: limits.frame_bytes,
+            pending_requests: limits.pending_requests,
+            pending_bytes: limits.pending_bytes,
+            pending_age_ns: limits.pending_age_ns,
+            connection_idle_ns: limits.connection_idle_ns,
+            reorder_window_ns: limits.reorder_window_ns,
+            reach: limits.reach,
         });
         stage.shard = python.shard.map(|(number, of)| Shard { number, of });
         stage.brokers = python.is_needed.as_ref().map(|_| HashSet::new());
