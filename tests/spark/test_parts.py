@@ -19,7 +19,7 @@ from pyarrow.parquet import read_table
 
 from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
-from kdissect.errors import UsageError
+from kdissect.errors import UsageError, WriteError
 from kdissect.options import PARQUET
 from kdissect.spark import parts
 from kdissect.tables.export import PartRows
@@ -57,6 +57,12 @@ def test_workers_of_another_user_can_read_lists(tmp_path: Path) -> None:
     names = parts.ListIn.new(tmp_path / "names", ["a", "b"], 0o660)
     assert [*names] == ["a", "b"]
     assert (tmp_path / "names").stat().st_mode & 0o777 == 0o660
+
+
+def test_a_list_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match=rf"^cannot write {tmp_path}/file/names: Not a directory$"):
+        parts.ListIn.new(tmp_path / "file" / "names", ["a"], 0o600)
 
 
 def packets_of(name: str) -> list[Packet]:
