@@ -240,7 +240,7 @@ def _read(capture: Capture, packets: Readable, log: ConnectionLog, dissection: D
 def parts_in_rows(batches: Iterable[Any]) -> Iterator[tuple[int, Iterable[Bundle]]]:
     """The number and bundles of the part whose rows Spark has sorted, unless it is empty."""
     rest = iter(batches)
-    for first in rest:
+    if (first := next(rest, None)) is not None:
         yield first.column("part")[0].as_py(), bundles_in_rows(chain((first,), rest))
 
 
@@ -250,7 +250,7 @@ def parts_in_files(
     """The numbers and bundles of the parts whose numbers are in the column ``id``, without empty ones."""
     for number in _numbers(batches):
         rest = bundles_in_files(files, number)
-        for first in rest:
+        if (first := next(rest, None)) is not None:
             yield number, chain((first,), rest)
 
 
