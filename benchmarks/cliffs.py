@@ -50,8 +50,8 @@ COMMANDS = {
     "read --json": (*FILTERS, "-c 1000000000", "--fields time,api,latency_us", "--names whole"),
     "read --csv": (*FILTERS, "--names whole"),
     "summary": (*FILTERS, "--by api,client", "--by topic", "--interval 10s"),
-    "check": (*FILTERS,),
-    "export --format parquet --overwrite -o OUT": (*FILTERS,),
+    "check": FILTERS,
+    "export --format parquet --overwrite -o OUT": FILTERS,
 }
 """Options beside each command."""
 

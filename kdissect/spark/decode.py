@@ -590,7 +590,8 @@ def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:
     """A temporary directory until ``stack`` is closed, if there is one that all workers see."""
     parent = local_directory(session.conf)
     try:
-        name = stack.enter_context(TemporaryDirectory(prefix="kdissect-packets-", dir=parent))
+        directory = TemporaryDirectory(prefix="kdissect-packets-", dir=parent, ignore_cleanup_errors=True)
+        name = stack.enter_context(directory)  # errors: a task may still write a file
     except OSError:  # Spark's configuration may be about the workers
         return None
     return None if _unshared(session, Path(name)) else Path(name)

@@ -26,6 +26,7 @@ from pyspark import TaskContext
 
 from kdissect.capture import stores
 from kdissect.capture.reader import Readable, open_capture
+from kdissect.errors import WriteError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.files import create, make_directory, publish
 from kdissect.model import IdleTick
@@ -112,9 +113,16 @@ class ListIn(Sequence[Value]):
 
     @classmethod
     def new(cls, file: Path, values: Sequence[Value], mode: int) -> Self:
-        """Write the file."""
-        with create(file, mode) as written:
-            written.write(to_json(tuple(values)))
+        """Write the file.
+
+        Raises:
+            WriteError: it cannot be written.
+        """
+        try:
+            with create(file, mode) as written:
+                written.write(to_json(tuple(values)))
+        except OSError as error:
+            raise WriteError.of(file, error) from None
         return cls(file)
 
     def __getitem__(self, place: Any) -> Any:
@@ -139,7 +147,8 @@ def by_tasks(
 
 def _in_task(work: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[Any]) -> Iterator[Any]:
     """Spark searches for garbage after each task. What is left when the next one begins will stay, and need
-    not be searched again: that takes longer than a small task.
+    not be searched again: that takes longer than a small task. What goes after all is freed when nothing
+    refers to it; only cycles of it stay.
     """
     if len(gc.get_objects()) > _MANY_OBJECTS:
         gc.freeze()
@@ -231,7 +240,7 @@ def _read(capture: Capture, packets: Readable, log: ConnectionLog, dissection: D
 def parts_in_rows(batches: Iterable[Any]) -> Iterator[tuple[int, Iterable[Bundle]]]:
     """The number and bundles of the part whose rows Spark has sorted, unless it is empty."""
     rest = iter(batches)
-    for first in rest:
+    if (first := next(rest, None)) is not None:
         yield first.column("part")[0].as_py(), bundles_in_rows(chain((first,), rest))
 
 
@@ -241,7 +250,7 @@ def parts_in_files(
     """The numbers and bundles of the parts whose numbers are in the column ``id``, without empty ones."""
     for number in _numbers(batches):
         rest = bundles_in_files(files, number)
-        for first in rest:
+        if (first := next(rest, None)) is not None:
             yield number, chain((first,), rest)
 
 

@@ -68,9 +68,9 @@ _HEAD = Struct("<qQqIII")
 """Clock, number and time of a packet; length on the wire and captured; link type. As in
 core/src/runs/bundles.rs.
 """
-_PLACE = Struct(">IqIQqQII")
-"""``_BundlePlace``, but for the file."""
 _NEVER_NS = -(1 << 63)
+_PLACE = Struct(">IQIQqQII")
+"""``_BundlePlace``, but for the file, and with the clock since ``_NEVER_NS``: as bytes in order, too."""
 _BUNDLE_BYTES = 128 * KIB
 """A bundle is longer by what the core takes at once: at most a block of a file."""
 _BUNDLES_BYTES = 16 * MIB
@@ -149,17 +149,20 @@ def stored(bundles: Iterable[Bundle], parts: int, path: Path, mode: int = PRIVAT
     Raises:
         WriteError: it cannot be written.
     """
-    places, end = [], 0
+    places, numbers, first_ns, end = list[bytes](), Counter[int](), -_NEVER_NS, 0
     try:
         with create(path, mode) as file:
             for each in bundles:
-                heads, data = len(each.heads), len(each.data)
-                places.append(_PLACE.pack(each.part, *each.key, each.end_ns, end, heads, data))
+                (clock_ns, rank, number), heads, data = each.key, len(each.heads), len(each.data)
+                places.append(
+                    _PLACE.pack(each.part, clock_ns - _NEVER_NS, rank, number, each.end_ns, end, heads, data)
+                )
+                numbers[each.part] += 1
+                first_ns = min(first_ns, clock_ns)
                 file.write(each.heads)
                 file.write(each.data)
                 end += heads + data
-            places.sort(key=_PLACE.unpack)
-            numbers = Counter(part for part, *_ in map(_PLACE.unpack, places))
+            places.sort()
             starts = accumulate((_PLACE.size * numbers[part] for part in range(parts)), initial=end)
             file.writelines(places)
             file.write(_starts(parts + 1).pack(*starts))
@@ -167,7 +170,6 @@ def stored(bundles: Iterable[Bundle], parts: int, path: Path, mode: int = PRIVAT
         raise WriteError.of(path, error) from None
     if not places:
         return []
-    first_ns = min(clock_ns for _, clock_ns, *_ in map(_PLACE.unpack, places))
     return [PacketFile(str(path), first_ns, end + _PLACE.size * len(places))]
 
 
@@ -498,8 +500,8 @@ def _places(file: PacketFile, part: int, opened: _OpenFiles) -> Iterator[_Bundle
     start, end = of_part.unpack(
         opened.at(file.path, file.starts + part * (of_part.size // 2)).read(of_part.size)
     )
-    for place in _PLACE.iter_unpack(opened.at(file.path, start).read(end - start)):
-        yield _BundlePlace._make((*place, file.path))
+    for _, since_ns, *place in _PLACE.iter_unpack(opened.at(file.path, start).read(end - start)):
+        yield _BundlePlace._make((part, since_ns + _NEVER_NS, *place, file.path))
 
 
 def _starts(count: int) -> Struct:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import count as numbers_from
@@ -386,6 +386,24 @@ def test_packets_go_through_spark_where_workers_share_no_directory(
         decode(cast("Any", Tasks()), [str(tmp_path / "ring")], export, tasks=3)
         monkeypatch.setattr(decoding, "_shuffled", lambda *settings: shuffled(*settings[:-1], None))
     assert counted(tmp_path / "files") == counted(tmp_path / "rows")
+
+
+def test_a_task_that_writes_until_the_end_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has given it up, but not stopped it yet."""
+    session, rmdir = Tasks(), os.rmdir
+    session.conf["spark.local.dir"] = str(tmp_path)
+    with ExitStack() as stack:
+        packets = decoding._temporary(cast("Any", session), stack)
+        assert packets is not None
+
+        def remove(*path: Any, **options: Any) -> None:
+            (packets / "late").touch()
+            rmdir(*path, **options)
+
+        monkeypatch.setattr(os, "rmdir", remove)
+    assert [each.name for each in packets.iterdir()] == ["late"]
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from pyarrow.parquet import read_table
 
 from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
-from kdissect.errors import UsageError
+from kdissect.errors import UsageError, WriteError
 from kdissect.options import PARQUET
 from kdissect.spark import parts
+from kdissect.spark.shuffle import Bundle, batch_of, stored
 from kdissect.tables.export import PartRows
 from kdissect.tables.rows import DEFAULT_TABLES
 from kdissect.tables.table_files import TableFiles
@@ -57,6 +58,22 @@ def test_workers_of_another_user_can_read_lists(tmp_path: Path) -> None:
     names = parts.ListIn.new(tmp_path / "names", ["a", "b"], 0o660)
     assert [*names] == ["a", "b"]
     assert (tmp_path / "names").stat().st_mode & 0o777 == 0o660
+
+
+def test_a_list_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match=rf"^cannot write {tmp_path}/file/names: Not a directory$"):
+        parts.ListIn.new(tmp_path / "file" / "names", ["a"], 0o600)
+
+
+def test_a_part_comes_once_even_if_not_all_of_it_is_read(tmp_path: Path) -> None:
+    bundles = [Bundle(part, time, time, 0, time, b"", b"") for part in (1, 2) for time in (3, 4, 5)]
+    in_files = parts.parts_in_files(stored(bundles, 4, tmp_path / "packets"), numbers(*range(4)))
+    in_rows = parts.parts_in_rows([batch_of([each]) for each in bundles[:3]])
+    for divided, expected in ((in_files, [1, 2]), (in_rows, [1])):
+        assert [(number, next(iter(own)).key) for number, own in divided] == [
+            (number, (3, 0, 3)) for number in expected
+        ]
 
 
 def packets_of(name: str) -> list[Packet]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from errno import ENOSPC
 from functools import partial
 from io import BytesIO
@@ -280,6 +282,26 @@ def test_a_run_is_one_file(tmp_path: Path) -> None:
     assert sum(map(len, bundles)) > PARTS
     assert all(each == sorted(each, key=attrgetter("key")) for each in bundles)
     assert [{each.part for each in of_part} for of_part in bundles] == [{part} for part in range(PARTS)]
+
+
+def test_places_are_in_order(tmp_path: Path) -> None:
+    """Also where clocks are before 1970, or have no time yet."""
+    clocks = [5, -1, 0, shuffle._NEVER_NS, 1 << 62, -(1 << 40), 5]
+    bundles = [bundle((clock_ns, rank, 300 - rank)) for clock_ns in clocks for rank in (256, 1)]
+    (file,) = stored(bundles, 1, tmp_path / "packets")
+    read = list(bundles_in_files([file], 0))
+    assert [each.key for each in read] == sorted(each.key for each in bundles)
+    assert file.first_ns == shuffle._NEVER_NS
+
+
+def test_places_of_a_file_that_is_written_are_small(tmp_path: Path) -> None:
+    """With many parts and connections, a task writes millions of bundles."""
+    count, one = 20_000, bundle((1, 2, 3))
+    tracemalloc.start()
+    stored((replace(one, part=each % 3) for each in range(count)), 3, tmp_path / "packets")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 150 * count
 
 
 def test_files_are_read_when_their_packets_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
