@@ -16,10 +16,10 @@ from kdissect.model import Endpoint
 from kdissect.net.analysis import UNOPENED
 from kdissect.phrases import listed, many
 from kdissect.stats.connection_log import BROKER
-from kdissect.stats.contents import EACH, SUM, SUMS
+from kdissect.stats.contents import EACH, SUM
 from kdissect.stats.findings.connections import ConnectionRule
 from kdissect.stats.findings.handshakes import ClosedInHandshake
-from kdissect.stats.findings.listeners import Attempts, Unreachable, is_address
+from kdissect.stats.findings.listeners import Addresses, Attempts, Unreachable, is_address
 from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import join, largest, merged, summed, total
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.tallies import Alike, Tally
+    from kdissect.stats.tallies import Tally
 
 _RETRIES = 3
 _PORTS, _NODES = 5, 3  # named in messages
@@ -87,10 +87,10 @@ class WrongPort(Unreachable):
 
     def findings(self) -> Iterator[RulePart]:
         """Endpoints that let nobody in; advertised-listener-unreachable has those that are advertised."""
-        places = {(end.ip, end.port) for end in self.known if end.port}
+        places = {(end.ip, end.port) for end in self.followed.known if end.port}
         hosts, ports = {ip for ip, _ in places}, {port for _, port in places}
         for ip, end, each in self.tried(known=False):
-            if each.count < _RETRIES or end in self.listeners or end in self.named:
+            if each.count < _RETRIES or end in self.listeners or end in self.followed.named:
                 continue
             if each.count == each.refused or each.repeated:
                 evidence = ClosedPorts()
@@ -146,9 +146,10 @@ class HellosRejected(ClosedInHandshake):
 
     def findings(self) -> Iterator[RulePart]:
         """Clients whose handshakes nobody answers."""
-        is_any_known = any(True for _ in self.listeners)
+        known = self.listeners, self.followed.known, self.followed.named
+        is_any_known = any(True for ends in known for _ in ends)
         for (ip, end), each in self.kept.items():
-            if each.count >= _RETRIES and end not in self.listeners:
+            if each.count >= _RETRIES and not self.is_listener(end):
                 severity = WARNING if not is_any_known or end.port in _USUAL_PORTS else NOTE
                 yield self.part((ip, str(end)), each, severity)
 
@@ -207,20 +208,14 @@ class WrongProtocol(ConnectionRule):
         "an application with the wrong port. Brokers log each as Invalid receive; kdissect explain NUMBER "
         "says what a size stands for."
     )
-    takes = SUMS
+    follows = Addresses
     counts = Strangers
 
-    brokers: Listeners = merged()
     encrypted: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.brokers = Listeners(limits)
         self.encrypted = Listeners(limits)
-
-    def feed(self, tally: Alike) -> None:
-        """Note where brokers respond."""
-        self.brokers.add(tally.connection.broker)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it is not Kafka's; note where TLS is answered."""
@@ -234,7 +229,7 @@ class WrongProtocol(ConnectionRule):
     def findings(self) -> Iterator[RulePart]:
         """What talks to brokers."""
         for (ip, end), each in self.kept.items():
-            if end in self.brokers:
+            if end in self.followed.known:
                 evidence = combined([each])
                 evidence.is_tls = end in self.encrypted
                 yield self.part((ip, str(end)), evidence)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.learned import Listeners
-from kdissect.model import ANSWERED, Endpoint
+from kdissect.model import ANSWERED
 from kdissect.phrases import many
 from kdissect.stats.connection_log import BROKER, TLS_ALERT
-from kdissect.stats.contents import EACH, ONE, SUM
 from kdissect.stats.findings.connections import ERROR_AT, ConnectionRule
-from kdissect.stats.findings.rule import ADVERTISING, Evidence, Rule, combined
+from kdissect.stats.findings.listeners import Addresses
+from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import merged, summed, total
 from kdissect.stats.survey import TLS
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
+    from kdissect.model import Endpoint
     from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import RulePart, Scope
-    from kdissect.stats.tallies import Tally
 
 
 @summed
@@ -49,24 +50,20 @@ class TlsPortMismatch(ConnectionRule):
     )
     advice = "Make the client's security.protocol and port match the broker's listeners."
 
-    takes = frozenset({ONE, SUM})
     needs_flaws = True
+    follows = Addresses
 
-    plaintext: Listeners = merged()
     hellos: Bounded[tuple[str, Endpoint], Mismatches] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.plaintext = Listeners(limits)
         self.hellos = Bounded(limits.summary_rows, Mismatches)
 
-    def feed(self, tally: Tally) -> None:
-        """Note listeners that respond in plaintext, and alerts."""
-        exchange = tally.exchange
-        if tally.kind == ANSWERED:
-            self.plaintext.add(tally.connection.broker)
-        elif exchange is not None and any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
-            self.kept[tally.client, tally.connection.client.ip, tally.broker].add(tally)
+    def feed(self, facts: Facts) -> None:
+        """Count the exchange if the broker sent an alert instead of a response."""
+        exchange = facts.exchange
+        if exchange.kind != ANSWERED and any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
+            self.kept[facts.client, facts.connection.client.ip, facts.broker].add(facts)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
@@ -80,7 +77,7 @@ class TlsPortMismatch(ConnectionRule):
             evidence.alerts = each.count
             yield self.part(key, evidence)
         for (ip, end), each in self.hellos.items():
-            if end in self.plaintext:
+            if end in self.followed.plaintext:
                 yield self.part(("", ip, end), each)
 
     def _level(self, _: Evidence) -> str:
@@ -129,24 +126,13 @@ class ClosedInHandshake(ConnectionRule):
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
         "has a healthy target."
     )
-    takes = EACH | {SUM}
-    apis = ADVERTISING
+    follows = Addresses
 
-    plaintext: Listeners = merged()
     listeners: Listeners = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.plaintext = Listeners(limits)
         self.listeners = Listeners(limits)
-
-    def feed(self, tally: Tally) -> None:
-        """Note listeners, those that are advertised, and those that respond in plaintext."""
-        self.listeners.add(tally.connection.broker)
-        if tally.kind == ANSWERED:
-            self.plaintext.add(tally.connection.broker)
-        if (exemplar := tally.exemplar) is not None:
-            self.listeners.learn(exemplar)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
@@ -158,8 +144,12 @@ class ClosedInHandshake(ConnectionRule):
     def findings(self) -> Iterator[RulePart]:
         """Clients whose handshakes fail."""
         for (ip, end), each in self.kept.items():
-            if end in self.listeners and end not in self.plaintext:
+            if self.is_listener(end) and end not in self.followed.plaintext:
                 yield self.part((ip, end), each)
+
+    def is_listener(self, end: Endpoint) -> bool:
+        """Whether a broker responds there, -d names it, or it is advertised."""
+        return any(end in ends for ends in (self.listeners, self.followed.known, self.followed.named))
 
     def _message(self, _: Scope, each: Evidence) -> str:
         return f"{many(each.count, 'TLS handshake')} ended by the broker without a response"

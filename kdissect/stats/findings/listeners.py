@@ -14,7 +14,7 @@ from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.clusters import advertised
 from kdissect.exchanges.learned import Listeners
 from kdissect.limits import SECOND_NS
-from kdissect.model import Endpoint
+from kdissect.model import ANSWERED, Endpoint
 from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, UNOPENED
 from kdissect.phrases import many
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
@@ -35,6 +35,39 @@ if TYPE_CHECKING:
 
 _SCANNED = 20  # endpoints that are not listeners
 _FLOOD = 1000  # attempts in ten seconds: clients wait at least 50 ms between two attempts
+
+
+@summed
+class Addresses(Summed):
+    """Where brokers and clients are, of all connections, and the addresses that brokers advertise.
+
+    Attributes:
+        known: where brokers respond; and the addresses of clients, with port 0.
+        plaintext: those of them whose responses can be read.
+        named: advertised.
+    """
+
+    known: Listeners = merged()
+    plaintext: Listeners = merged()
+    named: Listeners = merged()
+
+    takes = EACH | {SUM}
+    needs_flaws = False
+    apis = ADVERTISING
+
+    def __init__(self, limits: Limits) -> None:
+        self.known, self.plaintext, self.named = (Listeners(limits) for _ in range(3))
+
+    def feed(self, tally: Tally) -> None:
+        """Note the addresses of brokers and clients, and those that are advertised."""
+        if (exemplar := tally.exemplar) is not None:
+            for host, port in advertised(exemplar):
+                self.named.add(Endpoint(host, port))
+            return
+        self.known.add(tally.connection.broker)
+        self.known.add(Endpoint(tally.connection.client_end.ip, 0))
+        if tally.kind == ANSWERED:
+            self.plaintext.add(tally.connection.broker)
 
 
 @summed
@@ -72,31 +105,17 @@ class Unreachable(ConnectionRule):
     of = ("host", BROKER)
     cut = "count"
     lost = "length_ns"
-    takes = EACH | {SUM}
-    apis = ADVERTISING
+    follows = Addresses
     counts = Attempts
     openings: ClassVar[frozenset[str]] = frozenset()
 
-    known: Listeners = merged()
     listeners: Listeners = merged()
-    named: Listeners = merged()
     opened: Bounded[tuple[str, Endpoint], Evidence] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.known = Listeners(limits)  # where brokers respond; and the addresses of clients, with port 0
         self.listeners = Listeners(limits)  # forced, or known from a first pass
-        self.named = Listeners(limits)  # advertised
         self.opened = Bounded(limits.summary_rows, Evidence)
-
-    def feed(self, tally: Tally) -> None:
-        """Note the addresses of brokers and clients, and those that are advertised."""
-        if (exemplar := tally.exemplar) is None:
-            self.known.add(tally.connection.broker)
-            self.known.add(Endpoint(tally.connection.client_end.ip, 0))
-        else:
-            for host, port in advertised(exemplar):
-                self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note when one last did."""
@@ -120,9 +139,9 @@ class Unreachable(ConnectionRule):
         """Attempts of clients to reach listeners that are known, or all others."""
         others: dict[str, int] = {}
         for ip, broker in self.kept:
-            others[ip] = others.get(ip, 0) + (not self.is_known(broker) and broker not in self.named)
+            others[ip] = others.get(ip, 0) + (not self.is_known(broker) and broker not in self.followed.named)
         for (ip, broker), each in self.kept.items():
-            is_client = Endpoint(ip, 0) in self.known or each.count >= ERROR_AT
+            is_client = Endpoint(ip, 0) in self.followed.known or each.count >= ERROR_AT
             if (
                 self.is_known(broker) == known
                 and others[ip] < _SCANNED
@@ -133,7 +152,8 @@ class Unreachable(ConnectionRule):
 
     def is_known(self, broker: Endpoint) -> bool:
         """Whether a broker responds there, or -d names it; being advertised is not enough."""
-        return broker in self.known or (broker in self.listeners and broker not in self.named)
+        of_all = self.followed
+        return broker in of_all.known or (broker in self.listeners and broker not in of_all.named)
 
     def settled(self, ip: str, broker: Endpoint, attempts: Attempts) -> Attempts:
         """The attempts, with whether others of the client succeeded."""
@@ -321,6 +341,9 @@ class AdvertisedUnreachable(Unreachable):
         "listener for each network that has clients."
     )
 
+    takes = EACH | {SUM}
+    apis = ADVERTISING
+
     advertised: Bounded[tuple[str, int, str], Advertised] = merged()
     names: ResolvedNames = merged()
     lookers: Bounded[str, Looker] = merged()
@@ -332,8 +355,7 @@ class AdvertisedUnreachable(Unreachable):
         self.names = ResolvedNames(limits)
 
     def feed(self, tally: Tally) -> None:
-        """Note the addresses of brokers and clients, what is advertised to which client, and what it does."""
-        Unreachable.feed(self, tally)
+        """Note what is advertised to which client, and what it does."""
         client_ip = tally.connection.client.ip
         if (exemplar := tally.exemplar) is None:
             looker = self.lookers[client_ip]
@@ -349,11 +371,15 @@ class AdvertisedUnreachable(Unreachable):
         if row.opening in UNOPENED:
             self.attempt(row)
         elif row.opening == OPENED:
-            self.known.add(row.broker)
+            self.listeners.add(row.broker)
         if row.exchanges:
             looker = self.lookers[row.client.ip]
             looker.hidden += row.exchanges
             looker.is_beside = looker.is_beside or row.client.ip == row.broker.ip
+
+    def is_known(self, broker: Endpoint) -> bool:
+        """Whether something listens there."""
+        return broker in self.followed.known or broker in self.listeners
 
     def resolved(self, response: Resolved) -> None:
         """Note the addresses of a name."""
