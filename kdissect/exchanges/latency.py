@@ -109,9 +109,9 @@ class Splitters:
 
     def note_versions(self, info: ConnectionInfo, versions: Iterable[tuple[int, int, int]]) -> None:
         """Learn from an ApiVersions response that the core has counted: API keys, first and last versions."""
-        splitter = self._of(info)
         for api_key, _, last in versions:
-            splitter.note_version(api_key, last)
+            if api_key == PRODUCE:
+                self._of(info).note_produce(last)
 
     def _of(self, info: ConnectionInfo) -> _Splitter:
         splitter: _Splitter | None = info.splitter
@@ -269,12 +269,12 @@ class _Splitter:
     def _note_versions(self, exchange: Exchange) -> None:
         """Learn from an ApiVersions response whether the broker has KIP-219."""
         for each in (exchange.response or {}).get("api_keys") or ():
-            self.note_version(each.get("api_key"), each.get("max_version", 0))
+            if each.get("api_key") == PRODUCE:
+                self.note_produce(each.get("max_version", 0))
 
-    def note_version(self, api_key: int | None, last: int) -> None:
-        """Learn from the last version of an API that the broker supports whether it has KIP-219."""
-        if api_key == PRODUCE:
-            self._has_kip_219 = last >= _MUTING_PRODUCE
+    def note_produce(self, last: int) -> None:
+        """Learn from the last version of Produce that the broker supports whether it has KIP-219."""
+        self._has_kip_219 = last >= _MUTING_PRODUCE
 
     def _mutes_after(self, exchange: Exchange, throttle_ns: int) -> bool | None:
         """Whether the throttle time follows the response (KIP-219), or came before. None: unknown."""
