@@ -38,7 +38,10 @@ def kept(value: Value) -> Value:
         return value if len(value) <= _SHORT else cast("Value", _shortened(value))
     if isinstance(value, tuple):
         for each in value:
-            if isinstance(each, tuple) or (isinstance(each, str) and len(each) > _SHORT):
+            if isinstance(each, str):
+                if len(each) > _SHORT:
+                    return cast("Value", _with_kept(value))
+            elif isinstance(each, tuple) and kept(each) is not each:
                 return cast("Value", _with_kept(value))
     return value
 
