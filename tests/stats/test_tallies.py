@@ -120,16 +120,16 @@ def test_rules_get_the_forms_that_they_take() -> None:
     def names(form: str, api: str, *, has_flaw: bool = False) -> set[str]:
         given = {rule.name for rule in rules.rules_for(form, api, has_flaw=has_flaw)}
         return given & {
-            *("slow-broker", "connection-refused", "tls-port-mismatch", "broker-resets"),
+            *("slow-broker", "advertised-listener-unreachable", "tls-port-mismatch", "broker-resets"),
             "connection-per-request",
         }
 
-    assert names(ONE, "Metadata") == {"connection-refused"}
+    assert names(ONE, "Metadata") == {"advertised-listener-unreachable"}
     assert names(ONE, "Produce") == set()
     assert names(ONE, "Produce", has_flaw=True) == {"tls-port-mismatch"}
     assert names(COUNTED_BY_CORE, "Produce") == set()
     assert names(SUM_OF_CONNECTION, "Produce") == {"connection-per-request"}
-    assert names(SUM, "Produce") == {"slow-broker", "connection-refused", "tls-port-mismatch"}
+    assert names(SUM, "Produce") == {"slow-broker", "advertised-listener-unreachable"}
 
 
 def test_a_sum_is_of_all_connections_between_two_ends() -> None:
