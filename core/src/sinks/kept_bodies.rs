@@ -9,7 +9,7 @@ use crate::sinks::facts::{Answered, Handle};
 use crate::{Odd, Why};
 
 /// Most bytes of the bodies, and of what Python keeps of them.
-const MAX_BYTES: i64 = 8 << 20;
+const MAX_BYTES: i64 = 4 << 20;
 /// What Python keeps of any bodies: an exchange, and two dicts.
 const EXCHANGE_BYTES: i64 = 1024;
 /// Of those of one exchange; larger ones are left to Python.
