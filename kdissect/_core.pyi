@@ -14,7 +14,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.info``: makes the object that the exchanges of a connection share.
 * ``_Callbacks.topic_ids``: where topic IDs are is read with the notation of messages.
 * ``_Callbacks.new``: makes exchanges, frames and headers, which are Python's.
-* ``Conditions.of_client``: globs, and the ID of a connection, are Python's; asked once for each connection,
+* ``Conditions.of_client``: globs, and the ID of a connection, are Python's; called once for each connection,
   kind, API, version and client ID.
 * ``Conditions.mentions``: where names are in bodies is read with the notation of messages, for each API once.
 * ``Conditions.topic_name``: see ``CommonPlan.topic_name``.
@@ -34,16 +34,16 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowPlan.learn``, ``RecordPlan.learn``: clusters and the versions of brokers are learned once for all
   exchanges, in Python.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
-* ``RecordPlan.label``: which topics are Kafka's own is Python's; asked once for each topic.
+* ``RecordPlan.label``: which topics are Kafka's own is Python's; called once for each topic.
 * ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.
-* ``RecordPlan.is_partition``, ``TallyPlan.is_partition``: globs are Python's; asked once for each partition.
-* ``RecordPlan.selects``: patterns and schemas are Python's; asked of each record if the options say so.
+* ``RecordPlan.is_partition``, ``TallyPlan.is_partition``: globs are Python's; called once for each partition.
+* ``RecordPlan.selects``: patterns and schemas are Python's; called for each record if the options say so.
 * ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.
 * ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there, and text
   waits for that. The latter is called once for each page.
 * ``ConnectionPlan.take``, ``TallyPlan.take``, ``take_slow``: give counts to the parts of a summary.
 * ``TallyPlan.has_cluster``, ``learn_cluster``: what a connection's cluster is, is learned in Python.
-* ``TallyPlan.content``: rules read bodies as Python decodes them; asked once for each pair of bodies.
+* ``TallyPlan.content``: rules read bodies as Python decodes them; called once for each pair of bodies.
 * ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
 """

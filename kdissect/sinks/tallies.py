@@ -1,6 +1,6 @@
 """Exchanges -> counts, by a counter. Holds what that does.
 
-On the fast path, the core counts exchanges without errors or other flaws, of the APIs in ``usual.COUNTED``.
+On the fast path, the core counts exchanges without errors or other flaws, of the APIs in ``tally_plan``.
 """
 
 from __future__ import annotations

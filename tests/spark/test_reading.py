@@ -173,16 +173,21 @@ def test_facts_are_learned_once_in_a_process_as_long_as_captures_do_not_change(
     assert len(learned) == 3
 
 
+def fail_late(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three quarters of a capture be read; then there is an I/O error."""
+    opened = stores.open_file
+    most = path.stat().st_size * 3 // 4
+    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(
+        stores, "open_file", lambda name: Failing(name, most) if name == str(path) else opened(name)
+    )
+
+
 def test_an_io_error_while_learning_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was learned until then is not used by the task that repeats this one."""
     pieces(late_packets(), tmp_path, 2)
-    last = max(tmp_path.iterdir())
     opened = stores.open_file
-    most = last.stat().st_size * 3 // 4
-    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
-    monkeypatch.setattr(
-        stores, "open_file", lambda name: Failing(name, most) if name == str(last) else opened(name)
-    )
+    fail_late(max(tmp_path.iterdir()), monkeypatch)
     with pytest.raises(CaptureError, match="cannot read all of"):
         rows(tmp_path, "exchanges", split="connections", tasks="2")
     monkeypatch.setattr(stores, "open_file", opened)
@@ -229,12 +234,7 @@ def test_an_io_error_ends_the_query(split: str, tmp_path: Path, monkeypatch: pyt
     pieces(packets_of(ROOT / "samples" / "quickstart.pcap"), tmp_path, 2)
     complete = rows(tmp_path, "exchanges", split=split, tasks="2")
     last = max(tmp_path.iterdir())
-    opened = stores.open_file
-    most = last.stat().st_size * 3 // 4
-    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
-    monkeypatch.setattr(
-        stores, "open_file", lambda name: Failing(name, most) if name == str(last) else opened(name)
-    )
+    fail_late(last, monkeypatch)
     with pytest.raises(CaptureError, match=rf"^cannot read all of {last}; failOnDataLoss=false ignores that"):
         rows(tmp_path, "exchanges", split=split, tasks="2")
     some = rows(tmp_path, "exchanges", split=split, tasks="2", failOnDataLoss="false")
