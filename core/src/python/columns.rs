@@ -1,12 +1,16 @@
 //! The classes `kdissect._core.Columns` and `Batch`: [`columns::Columns`] for kdissect/tables/arrow.py.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
-use crate::python::raw::{ArrowArray, ArrowSchema};
+use crate::python::raw::{ArrowArray, ArrowSchema, Bytes};
 use crate::sinks::columns::{self, Column, ColumnKind, SharedColumns, Values};
 use crate::Odd;
+
+/// From this size on a value is better kept than copied.
+const LARGE_BYTES: usize = 1 << 20;
 
 /// The rows of the next batch.
 #[pyclass(name = "Columns", module = "kdissect._core")]
@@ -127,6 +131,9 @@ fn push(column: &mut Column, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Values::Bits(_) => Ok(column.bool(value.is_truthy()?)?),
         Values::I16(_) | Values::I32(_) | Values::I64(_) => Ok(column.int(value.extract()?)?),
         Values::Bytes(..) => match value.cast::<PyBytes>() {
+            Ok(bytes) if bytes.as_bytes().len() >= LARGE_BYTES => {
+                Ok(column.give(Bytes(PyBuffer::get(value)?))?)
+            }
             Ok(bytes) => Ok(column.bytes(bytes.as_bytes())?),
             Err(_) => Ok(column.text(value.cast::<PyString>()?.to_str()?)?),
         },

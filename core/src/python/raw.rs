@@ -118,7 +118,7 @@ impl ArrowArray {
             Values::I64(numbers) => buffers.push(numbers.as_ptr().cast()),
             Values::Bytes(offsets, bytes) => {
                 buffers.push(offsets.0.as_ptr().cast());
-                buffers.push(bytes.as_ptr().cast());
+                buffers.push(bytes.as_ref().as_ptr().cast());
             }
             Values::List(offsets, element) => {
                 buffers.push(offsets.0.as_ptr().cast());

@@ -66,12 +66,40 @@ impl Offsets {
     }
 }
 
+/// The bytes of all values of a column.
+pub enum Text {
+    Own(Vec<u8>),
+    /// Those of its only value that is not empty: it can have tens of MB, so it is not copied.
+    Given(Box<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl Text {
+    fn own(&mut self) -> &mut Vec<u8> {
+        if let Text::Given(bytes) = self {
+            *self = Text::Own((**bytes).as_ref().to_vec());
+        }
+        match self {
+            Text::Own(bytes) => bytes,
+            Text::Given(_) => unreachable!(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Text::Own(bytes) => bytes,
+            Text::Given(bytes) => (**bytes).as_ref(),
+        }
+    }
+}
+
 pub enum Values {
     Bits(Bits),
     I16(Vec<i16>),
     I32(Vec<i32>),
     I64(Vec<i64>),
-    Bytes(Offsets, Vec<u8>),
+    Bytes(Offsets, Text),
     List(Offsets, Box<Column>),
     Struct(Vec<(String, Column)>),
 }
@@ -93,7 +121,7 @@ impl Column {
             "s" => Values::I16(Vec::new()),
             "i" | "tdD" => Values::I32(Vec::new()),
             "l" | "tsu" => Values::I64(Vec::new()),
-            "u" | "z" => Values::Bytes(offsets(), Vec::new()),
+            "u" | "z" => Values::Bytes(offsets(), Text::Own(Vec::new())),
             "+l" => Values::List(offsets(), Box::new(Column::new(&kind.inner.first()?.1)?)),
             "+s" => Values::Struct(
                 kind.inner
@@ -136,7 +164,7 @@ impl Column {
             Values::I16(numbers) => numbers.push(0),
             Values::I32(numbers) => numbers.push(0),
             Values::I64(numbers) => numbers.push(0),
-            Values::Bytes(offsets, bytes) => offsets.push(bytes.len())?,
+            Values::Bytes(offsets, bytes) => offsets.push(bytes.as_ref().len())?,
             Values::List(offsets, element) => offsets.push(element.rows)?,
             Values::Struct(fields) => {
                 for (_, field) in fields {
@@ -183,10 +211,25 @@ impl Column {
         let Values::Bytes(offsets, bytes) = &mut self.values else {
             return Err(Odd);
         };
+        let bytes = bytes.own();
         bytes.extend_from_slice(value);
         offsets.push(bytes.len())?;
         self.pushed(true);
         Ok(VALUE_COST + value.len())
+    }
+
+    /// As `bytes`, without a copy if it is the first value.
+    pub fn give(&mut self, value: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<usize, Odd> {
+        match &mut self.values {
+            Values::Bytes(offsets, bytes) if bytes.as_ref().is_empty() => {
+                let len = value.as_ref().len();
+                offsets.push(len)?;
+                *bytes = Text::Given(Box::new(value));
+                self.pushed(true);
+                Ok(VALUE_COST + len)
+            }
+            _ => self.bytes(value.as_ref()),
+        }
     }
 
     /// `add` appends the elements and returns their cost.
@@ -225,7 +268,7 @@ impl Column {
             Values::I16(numbers) => numbers.truncate(rows),
             Values::I32(numbers) => numbers.truncate(rows),
             Values::I64(numbers) => numbers.truncate(rows),
-            Values::Bytes(offsets, bytes) => bytes.truncate(offsets.truncate(rows)),
+            Values::Bytes(offsets, bytes) => bytes.own().truncate(offsets.truncate(rows)),
             Values::List(offsets, element) => element.truncate(offsets.truncate(rows)),
             Values::Struct(fields) => fields.iter_mut().for_each(|(_, field)| field.truncate(rows)),
         }
@@ -374,12 +417,27 @@ mod tests {
             panic!()
         };
         assert_eq!(
-            (&offsets.0[..], &bytes[..]),
+            (&offsets.0[..], bytes.as_ref()),
             (&[0, 3, 3, 6, 6][..], "äxäx".as_bytes())
         );
         let Values::Bits(bits) = &fields[2].1.values else {
             panic!()
         };
         assert_eq!((&bits.bytes[..], bits.len), (&[3][..], 2));
+    }
+
+    #[test]
+    fn a_given_value_is_copied_when_others_follow() {
+        let mut column = Column::new(&kind("u", &[])).unwrap();
+        column.null().unwrap();
+        assert_eq!(column.give(b"ab".to_vec()).unwrap(), 8 + 2);
+        assert!(matches!(&column.values, Values::Bytes(_, Text::Given(_))));
+        column.give(b"c".to_vec()).unwrap();
+        column.text("d").unwrap();
+        column.truncate(3);
+        let Values::Bytes(offsets, bytes) = &column.values else {
+            panic!()
+        };
+        assert_eq!((&offsets.0[..], bytes.as_ref()), (&[0, 0, 2, 3][..], &b"abc"[..]));
     }
 }
