@@ -47,9 +47,11 @@ class Listeners:
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._known)
 
-    def learn(self, exchange: Exchange) -> None:
-        """Note the broker of an exchange, and the brokers named in its response, if that is decoded."""
-        self.add(exchange.connection.broker)
+    def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
+        """Note the broker of an exchange, and the brokers named in its response, if that is decoded.
+        ``broker``: that sent it; None: that of its connection.
+        """
+        self.add(broker or exchange.connection.broker)
         if exchange.api_key in ADVERTISING:
             for host, port in advertised(exchange):
                 self.add(Endpoint(host, port))

@@ -193,9 +193,11 @@ class ClientConnections(Summed):
 
     def feed(self, tally: Tally) -> None:
         """Learn which endpoints are brokers."""
-        self.listeners.add(tally.connection.broker)
-        if (exemplar := tally.exemplar) is not None:
-            self.listeners.learn(exemplar)
+        broker = tally.connection.broker
+        if (exemplar := tally.exemplar) is None:
+            self.listeners.add(broker)
+        else:
+            self.listeners.learn(exemplar, broker)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""

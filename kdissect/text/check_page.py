@@ -89,7 +89,7 @@ def _interface(part: quality.InterfacePart) -> str:
         f"snaplen {part.snaplen:,}" if part.snaplen else "no snaplen",
         many(part.packets, "packet"),
         f"{size(part.captured_bytes)}{of_total}",
-        f"{part.cut:,} truncated" if part.cut else None,
+        _some(part.cut, "truncated"),
         f"{part.received:,} received" if part.received is not None else None,
         f"{part.accepted:,} passed the filter" if part.accepted is not None else None,
         f"{part.dropped:,} dropped" if part.dropped is not None else None,
@@ -104,18 +104,14 @@ def _packets(check: quality.Check) -> Iterator[str]:
     tcp = check.tcp
     yield facts(
         f"TCP: {many(tcp.gaps, 'gap')}",
-        f"{many(tcp.lost_bytes, 'byte')} lost" if tcp.lost_bytes else None,
-        f"{many(tcp.undelivered_bytes, 'byte')} not delivered" if tcp.undelivered_bytes else None,
-        f"{many(tcp.cut_bytes, 'byte')} truncated" if tcp.cut_bytes else None,
-        f"{many(tcp.out_of_order, 'segment')} out of order" if tcp.out_of_order else None,
-        f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted or captured twice"
-        if tcp.retransmitted_bytes
-        else None,
-        f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
-        f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'empty segment')} of unknown connections"
-        if tcp.without_connection
-        else None,
+        _some(tcp.lost_bytes, "lost", of="byte"),
+        _some(tcp.undelivered_bytes, "not delivered", of="byte"),
+        _some(tcp.cut_bytes, "truncated", of="byte"),
+        _some(tcp.out_of_order, "out of order", of="segment"),
+        _some(tcp.retransmitted_bytes, "retransmitted or captured twice", of="byte"),
+        _some(tcp.overlapping_bytes, "overlapping", of="byte"),
+        _some(tcp.conflicting_bytes, "in conflict", of="byte"),
+        _some(tcp.without_connection, "of unknown connections", of="empty segment"),
     )
 
 
@@ -124,13 +120,13 @@ def _connections(check: quality.Check) -> Iterator[str]:
     yield facts(
         f"{many(part.total, 'connection')}: {_counted(part.protocols)}" if part.total else None,
         f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
-        f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
+        _some(part.ipv6, "over IPv6"),
     )
     unopened = part.unopened + part.unopened_others
     which = "all" if part.unopened == unopened else f"{part.unopened:,}"
     to_listeners = f"; {which} to Kafka listeners" if part.unopened else ""
     others = facts(
-        f"{part.without_data:,} more without data" if part.without_data else None,
+        _some(part.without_data, "more without data"),
         f"{many(unopened, 'failed connection attempt')} (refused, unanswered or one-way{to_listeners})"
         if unopened
         else None,
@@ -141,7 +137,7 @@ def _connections(check: quality.Check) -> Iterator[str]:
         yield facts(
             f"Kafka: {part.kafka_from_start:,} captured from the start",
             f"{part.kafka_mid_stream:,} joined mid-stream",
-            f"{part.kafka_one_sided:,} one-sided" if part.kafka_one_sided else None,
+            _some(part.kafka_one_sided, "one-sided"),
             f"skipped {many(skipped, 'byte')} of partial messages" if skipped else None,
         )
     if part.close_reasons:
@@ -151,18 +147,24 @@ def _connections(check: quality.Check) -> Iterator[str]:
 def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
     yield facts(
         many(part.total, "exchange"),
-        f"{part.answered:,} answered" if part.answered else None,
-        f"{part.unacknowledged:,} with acks=0" if part.unacknowledged else None,
-        f"{part.no_answer:,} unanswered" if part.no_answer else None,
-        f"{part.abandoned:,} abandoned" if part.abandoned else None,
-        f"{part.pending:,} pending" if part.pending else None,
-        f"{many(part.incomplete_responses, 'incomplete response')}" if part.incomplete_responses else None,
-        f"{many(part.incomplete_requests, 'incomplete request')}" if part.incomplete_requests else None,
-        f"{part.unclear:,} whose response may not have been captured" if part.unclear else None,
-        f"{many(part.orphans, 'orphan response')}" if part.orphans else None,
+        _some(part.answered, "answered"),
+        _some(part.unacknowledged, "with acks=0"),
+        _some(part.no_answer, "unanswered"),
+        _some(part.abandoned, "abandoned"),
+        _some(part.pending, "pending"),
+        _some(part.incomplete_responses, of="incomplete response"),
+        _some(part.incomplete_requests, of="incomplete request"),
+        _some(part.unclear, "whose response may not have been captured"),
+        _some(part.orphans, of="orphan response"),
     )
     if part.lost or part.incomplete:
         yield f"affected by gaps and truncation: {part.lost:,} lost, {part.incomplete:,} incomplete"
+
+
+def _some(count: int, what: str = "", *, of: str = "") -> str | None:
+    """A number, of a noun if there is one, and what is said of it; None if it is zero."""
+    number = many(count, of) if of else f"{count:,}"
+    return f"{number} {what}".rstrip() if count else None
 
 
 def _counted(counts: Mapping[str, int]) -> str:
