@@ -10,10 +10,9 @@ import pytest
 
 from kdissect.errors import SparkError
 from kdissect.extras import install
-from kdissect.spark import session as needing
-from kdissect.spark.session import (
+from kdissect.spark import requirements as needing
+from kdissect.spark.requirements import (
     Requirement,
-    SparkTarget,
     address,
     check_requirements,
     connect,
@@ -23,6 +22,7 @@ from kdissect.spark.session import (
     python,
     require,
 )
+from kdissect.spark.session import SparkTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
