@@ -1,4 +1,4 @@
-"""This machine and a ``SparkTarget`` -> the requirements of Spark, and remedies for those that are not met.
+"""What this machine has -> which requirements of Spark are met, and remedies for the others.
 
 Checks, without starting Spark: Java, the Python packages, directories, ports, and whether a server listens at
 the address of a cluster.
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.conf import RuntimeConfig
 
-    from kdissect.spark.session import SparkTarget
-
 MIN_JAVA = 17
 PACKAGES = {"pyspark": ((4, 2), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
 """Supported versions: the first, and the first that is not. Newer pandas works, but warns on every query."""
@@ -54,18 +52,6 @@ class Requirement(NamedTuple):
     name: str
     found: str
     remedy: str | None = None
-
-
-def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
-    """Check all requirements, the cheap ones first."""
-    yield python()
-    yield from packages()
-    if place.remote is not None:
-        yield connect()
-    else:
-        yield java()
-        yield directory(place)
-    yield from address(place)
 
 
 def require(requirements: Iterable[Requirement]) -> None:
@@ -144,9 +130,9 @@ def local_directory(conf: Mapping[str, str] | RuntimeConfig) -> str:
     return listed.split(",")[0] if listed else tempfile.gettempdir()
 
 
-def directory(place: SparkTarget) -> Requirement:
+def directory(conf: Mapping[str, str]) -> Requirement:
     """That directory."""
-    path = local_directory(place.conf)
+    path = local_directory(conf)
     name, remedy = "a writable directory", "set SPARK_LOCAL_DIRS to another directory"
     try:
         with tempfile.TemporaryFile(dir=path):
@@ -157,20 +143,19 @@ def directory(place: SparkTarget) -> Requirement:
     return Requirement(name, space, None if free >= MIN_FREE_BYTES else remedy)
 
 
-def address(place: SparkTarget) -> Iterator[Requirement]:
-    """Whether a server listens at the address of the target: Spark itself would retry for minutes."""
-    for option, url in (("--remote", place.remote), ("--master", place.master)):
-        parts = urlsplit((url or "").split(",")[0])  # a standalone cluster may have several masters
-        default = DEFAULT_PORTS.get(parts.scheme)
-        if default is None:
-            continue
-        name = f"a server at {option} {url}"
-        try:
-            with socket.create_connection((parts.hostname or "", parts.port or default), _MAX_CONNECT_S):
-                yield Requirement(name, "listens")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            yield Requirement(name, reason, "check host and port, and that the server is running")
+def address(option: str, url: str) -> Iterator[Requirement]:
+    """Whether a server listens at a URL that an option names: Spark itself would retry for minutes."""
+    parts = urlsplit(url.split(",")[0])  # a standalone cluster may have several masters
+    default = DEFAULT_PORTS.get(parts.scheme)
+    if default is None:
+        return
+    name = f"a server at {option} {url}"
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or default), _MAX_CONNECT_S):
+            yield Requirement(name, "listens")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        yield Requirement(name, reason, "check host and port, and that the server is running")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -22,9 +22,10 @@ import kdissect
 from kdissect.children import python_environment
 from kdissect.errors import SparkError, WriteError
 from kdissect.limits import MIB
+from kdissect.spark import requirements
 from kdissect.spark.explain import explain
 from kdissect.spark.package import temporary
-from kdissect.spark.requirements import Requirement, check_requirements, require
+from kdissect.spark.requirements import Requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -73,6 +74,19 @@ class SparkTarget(NamedTuple):
         return self.is_here and not (self.master or "").startswith("local-cluster")
 
 
+def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
+    """Check all requirements, the cheap ones first."""
+    yield requirements.python()
+    yield from requirements.packages()
+    if place.remote is not None:
+        yield requirements.connect()
+        yield from requirements.address("--remote", place.remote)
+    else:
+        yield requirements.java()
+        yield requirements.directory(place.conf)
+        yield from requirements.address("--master", place.master or EMBEDDED)
+
+
 @contextmanager
 def session(place: SparkTarget, log: Path | None = None) -> Iterator[SparkSession]:
     """Start a session, and stop it afterwards. A session that is already active is used, and left running.
@@ -90,7 +104,7 @@ def session(place: SparkTarget, log: Path | None = None) -> Iterator[SparkSessio
         with _one_line_errors(None):
             yield running
         return
-    require(check_requirements(place))
+    requirements.require(check_requirements(place))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdissect-spark-")))
         if log is None and place.remote is None:

@@ -11,8 +11,7 @@ from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.phrases import json_writer
-from kdissect.spark.requirements import check_requirements
-from kdissect.spark.session import probe_workers
+from kdissect.spark.session import check_requirements, probe_workers
 from kdissect.tables.values import json_document
 from kdissect.text import page
 from kdissect.text.page import PageSection, View, table
