@@ -3,12 +3,13 @@
     python benchmarks/spark_judged.py [WORD...]     those whose names contain one of these words
 
 Prints a row in Markdown for each when it has ended, with its status and the time that it took; for those that
-did not pass, pytest's output on stderr. What cannot run on this machine is skipped. The exit status is 1 if
-any failed.
+failed, pytest's output on stderr. What cannot run on this machine is skipped, and its status says why. The
+exit status is 1 if any failed.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -22,7 +23,8 @@ SCENES = {
     "spark-submit with the Python of an archive": (
         "test_clusters.py::test_workers_run_the_python_of_an_archive[spark-submit]"
     ),
-    "spark-submit": "test_walk.py::test_jobs_are_submitted",
+    "spark-submit with a virtual environment": "test_clusters.py::test_workers_run_a_virtual_environment",
+    "spark-submit with the zip of kdissect": "test_walk.py::test_jobs_are_submitted",
     "two workers see different directories": (
         "test_standalone.py::test_the_output_is_another_mount_on_one_worker"
     ),
@@ -41,7 +43,7 @@ SCENES = {
     "Delta": "test_delta.py::test_tables_in_delta",
 }
 """The test of each."""
-_STATUS = {0: "passed", 5: "skipped"}  # pytest's exit statuses
+_SKIPPED = re.compile(r"^SKIPPED .*?\.py:\d+: (.*)", re.MULTILINE)
 
 
 def main(words: list[str]) -> int:
@@ -63,11 +65,12 @@ def main(words: list[str]) -> int:
             f"tests/spark/{test}",
         ]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        is_skipped = done.returncode == 0 and " passed" not in done.stdout
-        status = "skipped" if is_skipped else _STATUS.get(done.returncode, "failed")
+        status = "passed" if done.returncode == 0 else "failed"
+        if (skipped := _SKIPPED.search(done.stdout)) is not None:
+            status = f"skipped: {skipped[1]}"
         statuses.append(status)
         print(f"| {name} | {status} | {time.monotonic() - began:.0f} |", flush=True)
-        if status != "passed":
+        if status == "failed":
             print(done.stdout, file=sys.stderr)
     return int("failed" in statuses)
 

@@ -98,7 +98,7 @@ ALLOWED = (
     r"want_read_error |"  # pyOpenSSL's
     r"\w*_not_found kdissect/|"  # exceptions of Spark
     r"\w*sentences?\w* (tests/|kdissect/cli/help\.py)|"
-    r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)|"  # a JSON key of doctor
+    r"found (kdissect/(cli/spark/doctor|spark/requirements)\.py|tests/spark/)|"  # a JSON key of doctor
     r"test_\w*(news|takers?)\w* |"
     r"_?(at_(most|least)|most_(common|first|frequent))\w* |"  # but a limit is max_ or min_
     r"\w*(most|least)\w* (tests|benchmarks)/"

@@ -33,7 +33,7 @@ from kdissect.spark.decode import UnsharedError, decode_files
 from kdissect.spark.options import FAILFAST, parse
 from kdissect.spark.planning import selected
 from kdissect.spark.ranges import RANGE_BYTES
-from kdissect.spark.session import local_directory
+from kdissect.spark.requirements import local_directory
 from kdissect.spark.tables import written
 from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES

@@ -42,7 +42,8 @@ from kdissect.spark.options import check_where
 from kdissect.spark.parts import ListIn, ReadResult, TaskFile
 from kdissect.spark.planning import OPEN_BYTES, PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
-from kdissect.spark.session import MAX_TASKS, local_directory, own_python
+from kdissect.spark.requirements import local_directory
+from kdissect.spark.session import MAX_TASKS, own_python
 from kdissect.spark.shuffle import ExpectedRange, RangeCounts
 from kdissect.spark.values import from_json, to_json
 from kdissect.stats.connection_log import ConnectionLog

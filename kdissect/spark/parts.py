@@ -365,4 +365,9 @@ def _numbers(batches: Iterable[Any]) -> Iterator[int]:
 
 
 def _row(value: Any) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([to_json(value)], pa.binary())], schema=_SCHEMA)
+    return as_row(to_json(value))
+
+
+def as_row(data: bytes) -> Any:
+    """What a task returns as a batch, for ``COLUMNS``."""
+    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], schema=_SCHEMA)

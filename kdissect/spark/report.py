@@ -46,6 +46,8 @@ _TITLES = {
 }
 JOBS: Sequence[str] = tuple(_TITLES)
 """All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
+FOLDS = {"lag": "--lag", "rebalances": "--groups"}
+"""Jobs that are not SQL alone, and the option of the summary whose functions they use."""
 _FIRST = {
     "latency": ("exchanges", "measured", "p50_us", "p99_us", "total_p99_us", "errors"),
     "waits": ("wait", "waits", "total_us", "p50_us", "p99_us", "undetermined"),
@@ -97,8 +99,8 @@ def sql(jobs: Sequence[str], window: str | None, by: Sequence[str], *, sketches:
     """
     statements = []
     for name, module in check(jobs, window, by).items():
-        text = "-- not SQL: the functions of kdissect summary --groups"
-        if name != "rebalances":
+        text = f"-- not SQL: the functions of kdissect summary {FOLDS.get(name)}"
+        if name not in FOLDS:
             names = {table: table for table in module.TABLES}
             text = f"{_run(name, module, names, window, by, sketches).rstrip()};"
         statements.append(f"-- {name}\n{text}\n")

@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from kdissect.capture import inputs
 from kdissect.errors import CaptureError
 from kdissect.options import PARQUET, ExportOptions
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 
 _MERGED = 16
 """Most tasks whose counts one task, or the driver, adds up."""
-_SCHEMA = pa.schema([("result", pa.binary())])
 
 
 class Tallied(NamedTuple):
@@ -229,5 +226,4 @@ class _Total:
         """Yield a row with all counts, unless there are none."""
         if self.read:
             task = TaskTally(self._sink.part(), self.rows, self.counts, self.noticed, self.notes, self.read)
-            data = zlib.compress(to_json(task), 1)
-            yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], schema=_SCHEMA)
+            yield parts.as_row(zlib.compress(to_json(task), 1))

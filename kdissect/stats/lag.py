@@ -37,11 +37,13 @@ _OFFSET_FETCH = "OffsetFetch"  # of members, and of tools that commit nothing
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", _OFFSET_FETCH})
 _SAMPLES = 64
 _OVER_TIME = 20  # groups
-_MEMBERS = 100  # clients of a group
 _MIN_BITS = 20  # of nanoseconds: a millisecond
 _MS_NS = 1_000_000
 PAUSE_US = 500_000
 """From this think time on, a consumer pauses. The core has it, too."""
+
+MEMBERS = 100
+"""Clients of a group whose think times are added up: the first in alphabetical order."""
 
 Reader = tuple[str, str, int]  # client or group, topic, partition
 
@@ -51,20 +53,25 @@ class Samples:
 
     Slots are as short as that number allows, and start at multiples of their length, so the samples of the
     parts of a capture merge into those of the capture.
+
+    Attributes:
+        count: of all values.
+        before: the last time and value of an earlier part, which is none of these; None: not known.
     """
 
-    __slots__ = ("_bits", "_first", "_slots", "count")
+    __slots__ = ("_bits", "_first", "_slots", "before", "count")
 
     def __init__(self) -> None:
         self.count = 0
+        self.before: tuple[int, int] | None = None
         self._bits = _MIN_BITS  # a slot has 2 ** bits nanoseconds
         self._first: tuple[int, int] | None = None  # time, value
         self._slots: dict[int, tuple[int, int]] = {}
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """The last time and value; None if there is none."""
-        return max(self._slots.values(), default=None)
+        """The last time and value, or that of an earlier part; None if there is none."""
+        return max(self._slots.values(), default=self.before)
 
     def add(self, time_ns: int, value: int) -> None:
         """Add a value."""
@@ -276,10 +283,35 @@ class Lag(Summed):
                 else:
                     self.commits[group, reported.topic.name, partition].add_counted(offsets)
 
+    def add_position(self, time_ns: int, position: Position, client: str | None) -> None:
+        """Add a position without an error, of a client; None: of a replica."""
+        end = self.ends[position.topic, position.partition]
+        for samples, offset in (
+            (end.high_watermark, position.high_watermark),
+            (end.last_stable, position.last_stable_offset),
+            (end.log_start, position.log_start_offset),
+        ):
+            if offset is not None:
+                samples.add(time_ns, offset)
+        if client is not None:
+            self.clients[client, position.topic, position.partition].add(time_ns, position)
+
+    def follow(self, earlier: Lag) -> None:
+        """Know the last commits and ends of an earlier part of the same captures, without counting them: a
+        group that commits nothing here still lags.
+        """
+        for partition, end in earlier.ends.items():
+            own = self.ends[partition]
+            own.high_watermark.before = end.high_watermark.last
+            own.last_stable.before = end.last_stable.last
+            own.log_start.before = end.log_start.last
+        for reader, commits in earlier.commits.items():
+            self.commits[reader].before = commits.last
+
     def rows(self) -> list[LagRow]:
         """The largest lag first."""
         rows = [self._client(*item) for item in self.clients.items() if item[1].count]
-        rows += [self._group(*item) for item in self.commits.items() if item[1].count]
+        rows += [row for item in self.commits.items() if (row := self._group(*item)) is not None]
         rows.sort(key=largest_lag_first)
         return rows
 
@@ -297,18 +329,8 @@ class Lag(Summed):
         if not facts.replica:
             self.polling[facts.client].add(facts)
         for position in facts.positions:
-            if position.error:
-                continue
-            end = self.ends[position.topic, position.partition]
-            for samples, offset in (
-                (end.high_watermark, position.high_watermark),
-                (end.last_stable, position.last_stable_offset),
-                (end.log_start, position.log_start_offset),
-            ):
-                if offset is not None:
-                    samples.add(time_ns, offset)
-            if not facts.replica:
-                self.clients[facts.client, position.topic, position.partition].add(time_ns, position)
+            if not position.error:
+                self.add_position(time_ns, position, None if facts.replica else facts.client)
 
     def _client(self, reader: Reader, client_lag: ClientLag) -> LagRow:
         client, topic, partition = reader
@@ -332,10 +354,13 @@ class Lag(Summed):
             count=client_lag.count,
         )
 
-    def _group(self, reader: Reader, commits: Samples) -> LagRow:
+    def _group(self, reader: Reader, commits: Samples) -> LagRow | None:
+        """The row of a group; None if it commits nothing, and its lag does not change."""
         group, topic, partition = reader
-        samples = commits.in_order()
-        lags = self._lags(topic, partition, samples)
+        lags = self._lags(topic, partition, commits)
+        if commits.last is None or not (commits.count or lags):
+            return None
+        samples = commits.in_order() or [commits.last]
         worst = max(lags, key=lambda item: (item[1], -item[0]), default=None)
         end, committed = self._end_of(topic, partition), samples[-1][1]
         high_watermark = end["high_watermark"]
@@ -353,7 +378,7 @@ class Lag(Summed):
             worst=None if worst is None else moment(worst[0]),
             seconds=None,
             seconds_worst=None,
-            **self._polling_of(self.committers[group].first(_MEMBERS)).times,
+            **self._polling_of(self.committers[group].first(MEMBERS)).times,
             first=moment(samples[0][0]),
             last=moment(samples[-1][0]),
             count=commits.count,
@@ -366,23 +391,25 @@ class Lag(Summed):
                 polling.merge(self.polling[client])
         return polling
 
-    def _lags(self, topic: str, partition: int, commits: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _lags(self, topic: str, partition: int, commits: Samples) -> list[tuple[int, int]]:
         """The lag each time a commit or the high watermark changed, once both are known."""
         ends = self.ends.get((topic, partition))
-        known = [] if ends is None else ends.high_watermark.in_order()
-        commit_times, known_times = [time for time, _ in commits], [time for time, _ in known]
+        changes = [Samples() if ends is None else ends.high_watermark, commits]
+        times = sorted({time_ns for each in changes for time_ns, _ in each.in_order()})
+        known, committed = ([*filter(None, (each.before,)), *each.in_order()] for each in changes)
+        known_times, commit_times = ([time_ns for time_ns, _ in each] for each in (known, committed))
         lags: list[tuple[int, int]] = []
-        for time_ns in sorted({*commit_times, *known_times}):
+        for time_ns in times:
             commit, end = bisect_right(commit_times, time_ns), bisect_right(known_times, time_ns)
             if commit and end:
-                lags.append((time_ns, max(0, known[end - 1][1] - commits[commit - 1][1])))
+                lags.append((time_ns, max(0, known[end - 1][1] - committed[commit - 1][1])))
         return lags
 
     def _changes(self, readers: Iterable[Reader]) -> list[tuple[int, int]]:
         """By how much the lag of readers changed, in order of time."""
         changes = []
         for reader in readers:
-            lags = self._lags(reader[1], reader[2], self.commits[reader].in_order())
+            lags = self._lags(reader[1], reader[2], self.commits[reader])
             befores = (0, *(lag for _, lag in lags))
             changes += [
                 (time_ns, lag - before) for (time_ns, lag), before in zip(lags, befores, strict=False)

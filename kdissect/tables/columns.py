@@ -112,6 +112,7 @@ BOOLEAN = Scalar("boolean", "BOOLEAN", "boolean", ("bool_",))
 INT16 = Scalar("int16", "SMALLINT", "short", ("int16",))
 INT32 = Scalar("int32", "INT", "integer", ("int32",))
 INT64 = Scalar("int64", "BIGINT", "long", ("int64",))
+FLOAT64 = Scalar("float64", "DOUBLE", "double", ("float64",))
 BINARY = Scalar("binary", "BINARY", "binary", ("binary",))
 """Bytes, in formats that have them."""
 DATE = Scalar("date", "DATE", "date", ("date32",), to_arrow=_days)

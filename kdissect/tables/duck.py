@@ -13,6 +13,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError, WriteError
@@ -87,13 +89,16 @@ class DuckFrame:
         names = ", ".join(f'"{name}"' for name in self.columns)
         return DuckFrame(self.connection, self._relation.union(other._relation.project(names)))
 
+    def groups(self, keys: Sequence[str]) -> Iterator[Iterator[Any]]:
+        """The rows with equal keys, as ``pyarrow.RecordBatch``; take one group before the next."""
+        reader = self._relation.order(", ".join(keys)).to_arrow_reader(_BATCH_ROWS)
+        with _one_line_errors():
+            parts = (part for batch in reader for part in _runs(batch, keys))
+            for _, same in groupby(parts, key=itemgetter(0)):
+                yield (part for _, part in same)
+
     def create_view(self, name: str) -> None:
         self._relation.create_view(name, replace=True)
-
-    def to_arrow(self) -> Any:
-        """All rows as a pyarrow table."""
-        with _one_line_errors():
-            return self._relation.to_arrow_table()
 
     def write_parquet(self, file: Path) -> None:
         """Write a file, which gets its name when it is complete.
@@ -111,6 +116,16 @@ class DuckFrame:
             raise WriteError.of(file, error) from None
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _runs(batch: Any, keys: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """The keys and rows of each run of rows with equal keys."""
+    values = zip(*(batch.column(name).to_pylist() for name in keys), strict=True)
+    start = 0
+    for key, same in groupby(values):
+        count = sum(1 for _ in same)
+        yield key, batch.slice(start, count)
+        start += count
 
 
 def why_not() -> str | None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark.session import SparkTarget, check_requirements, require, session
+from kdissect.spark.requirements import require
+from kdissect.spark.session import SparkTarget, check_requirements, session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -23,7 +23,7 @@ from tests.spark.installed import without
 from tests.spark.standalone import MAX_WAIT_S, connect_server, standalone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = [str(ROOT / "samples" / name) for name in ("quickstart.pcap", "kafka-4-basics.pcap")]
@@ -167,16 +167,24 @@ def test_workers_run_the_python_of_an_archive(tmp_path: Path, way: str) -> None:
     python.chmod(0o755)
     archive = tmp_path / "env.tgz"
     subprocess.run(["tar", "-czf", archive, "-C", packed, "."], check=True)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "JDK_JAVA_OPTIONS": QUICK_JAVA,
-    }
-    environment.pop("PYSPARK_PYTHON", None)
+    decode_there(tmp_path, way, "./env/bin/python", ["--conf", f"spark.archives={archive}#env"])
+
+
+def test_workers_run_a_virtual_environment(tmp_path: Path) -> None:
+    """Its path is the same on all machines, and kdissect is installed in it."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    decode_there(tmp_path, "spark-submit", sys.executable)
+
+
+def decode_there(tmp_path: Path, way: str, python: str, options: Sequence[str] = ()) -> None:
+    """Decode on a cluster whose workers run a Python, by a command or by a job that is submitted."""
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    for name in ("PYTHONPATH", "PYSPARK_PYTHON"):
+        environment.pop(name, None)
     tables = tmp_path / "tables"
     with standalone(tmp_path, environment) as cluster:
-        where = ["--master", cluster.url, "--conf", f"spark.archives={archive}#env"]
+        where = ["--master", cluster.url, *options]
         command = [sys.executable, "-m", "kdissect", "spark", "decode", *where, "--tasks", "3", *SAMPLES]
         command += ["-o", str(tables)]
         if way == "spark-submit":
@@ -185,11 +193,7 @@ def test_workers_run_the_python_of_an_archive(tmp_path: Path, way: str) -> None:
             command = [str(submit), *where, "job.py", str(tables), *SAMPLES]
         done = subprocess.run(
             command,
-            env={
-                **environment,
-                "PYSPARK_PYTHON": "./env/bin/python",
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-            },
+            env={**environment, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable},
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.spark.session import explain
+from kdissect.spark.explain import explain
 
 if TYPE_CHECKING:
     from pathlib import Path

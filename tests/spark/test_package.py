@@ -11,7 +11,7 @@ import pytest
 
 import kdissect
 from kdissect.errors import OutputError
-from kdissect.spark.session import write
+from kdissect.spark.package import write
 from tests.cli.commands import run
 from tests.spark.installed import without
 
@@ -80,7 +80,7 @@ def test_a_worker_has_it_in_its_own_directory(package: Path, tmp_path: Path) -> 
 
 def test_a_package_of_the_package(package: Path, tmp_path: Path) -> None:
     """A worker can write the zip again."""
-    code = "from pathlib import Path; from kdissect.spark.session import write; write(Path('again.zip'))"
+    code = "from pathlib import Path; from kdissect.spark.package import write; write(Path('again.zip'))"
     from_zip(package, tmp_path, "-c", code)
     assert (tmp_path / "again.zip").read_bytes() == package.read_bytes()
 

@@ -10,12 +10,10 @@ import pytest
 
 from kdissect.errors import SparkError
 from kdissect.extras import install
-from kdissect.spark import session as needing
-from kdissect.spark.session import (
+from kdissect.spark import requirements as needing
+from kdissect.spark.requirements import (
     Requirement,
-    SparkTarget,
     address,
-    check_requirements,
     connect,
     directory,
     java,
@@ -23,6 +21,7 @@ from kdissect.spark.session import (
     python,
     require,
 )
+from kdissect.spark.session import SparkTarget, check_requirements
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,32 +109,32 @@ def test_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    assert directory(SparkTarget()).found.startswith(f"{tmp_path}, ")
+    assert directory({}).found.startswith(f"{tmp_path}, ")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "nix"))
-    assert directory(SparkTarget()).found == f"{tmp_path}/nix: No such file or directory"
-    assert directory(SparkTarget()).remedy is not None
+    assert directory({}).found == f"{tmp_path}/nix: No such file or directory"
+    assert directory({}).remedy is not None
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
-    assert directory(SparkTarget(conf={"spark.local.dir": str(tmp_path)})).remedy is None
+    assert directory({"spark.local.dir": str(tmp_path)}).remedy is None
 
 
 def test_somebody_listens() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         number = server.getsockname()[1]
-        (requirement,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}/;token=x"))
+        (requirement,) = address("--remote", f"sc://127.0.0.1:{number}/;token=x")
         assert requirement == Requirement(f"a server at --remote sc://127.0.0.1:{number}/;token=x", "listens")
-        (requirement,) = address(SparkTarget(f"spark://127.0.0.1:{number},127.0.0.1:1"))
+        (requirement,) = address("--master", f"spark://127.0.0.1:{number},127.0.0.1:1")
         assert requirement.remedy is None
-    (requirement,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}"))
+    (requirement,) = address("--remote", f"sc://127.0.0.1:{number}")
     assert (requirement.found, requirement.remedy) == (
         "Connection refused", "check host and port, and that the server is running"
     )  # fmt: skip
-    (requirement,) = address(SparkTarget(remote="sc://127.0.0.1:nix"))
+    (requirement,) = address("--remote", "sc://127.0.0.1:nix")
     assert requirement.remedy is not None
 
 
-@pytest.mark.parametrize("master", [None, "local[4]", "yarn", "k8s://https://host:6443"])
-def test_masters_that_are_not_looked_for(master: str | None) -> None:
-    assert list(address(SparkTarget(master))) == []
+@pytest.mark.parametrize("master", ["local[*]", "local[4]", "yarn", "k8s://https://host:6443"])
+def test_masters_that_are_not_looked_for(master: str) -> None:
+    assert list(address("--master", master)) == []
 
 
 def test_a_server_needs_no_java_here() -> None:

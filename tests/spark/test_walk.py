@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kdissect.spark.session import write
+from kdissect.spark.package import write
 from tests.depth import IS_DEEP
 from tests.spark.conftest import PLACE, QUICK_JAVA, why_not
 from tests.spark.installed import without

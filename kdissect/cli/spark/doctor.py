@@ -19,7 +19,7 @@ from kdissect.text.page import PageSection, View, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.spark.session import Requirement
+    from kdissect.spark.requirements import Requirement
 
 MISSING = 1  # exit status
 

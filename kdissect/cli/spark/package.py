@@ -9,7 +9,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.terminal import warn
 from kdissect.phrases import many, size
-from kdissect.spark.session import write
+from kdissect.spark.package import write
 
 EXAMPLES = """\b
 Examples:

@@ -1,42 +1,69 @@
 """Partitions -> the lag of readers: of clients by what they fetch, of groups by what they commit. Exchanges
 -> whether they took their time, or waited.
 
-The high watermark of a partition comes from responses to Fetch, ListOffsets (latest) and accepted Produce
-requests. An incremental Fetch (KIP-227) contains only changes: a client's position, and the high watermark
-that it knows, remain valid on its connection until a response changes them.
+The workers compute the lag with the functions of ``kdissect summary --lag``, so they need kdissect. SQL makes
+what these take: commits, ends of partitions, and positions. An incremental Fetch (KIP-227) contains only
+changes: a client's position, and the high watermark that it knows, remain valid on its connection until a
+response changes them. A worker holds the samples of one partition, of each time window.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.fetch_sessions import Position
+from kdissect.limits import DEFAULT
 from kdissect.spark.jobs import keys
+from kdissect.spark.jobs.folds import folded
+from kdissect.stats.lag import MEMBERS, Lag
+from kdissect.tables.columns import FLOAT64, INT32, INT64, STRING, TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
+
+    from kdissect.tables.columns import Type
 
 TABLES = ("partitions", "exchanges")
 BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
-_ENDS = ("high_watermark", "last_stable_offset", "log_start_offset")
-_ANSWERED = "timestamp_micros(unix_micros(time) + coalesce(latency_us, 0))"
-_SAMPLES = "1s"
-"""Of so much time, lags of groups are computed for the largest and the last high watermark: all of them, for
-each of the hundreds of groups that may read a busy partition, would be too many rows.
-"""
+_TYPES: dict[str, Type] = {
+    "start": TIMESTAMP,
+    "cluster": STRING,
+    "kind": STRING,
+    "name": STRING,
+    "topic": STRING,
+    "partition": INT32,
+    "position": INT64,
+    "committed_offset": INT64,
+    "high_watermark": INT64,
+    "last_stable_offset": INT64,
+    "log_start_offset": INT64,
+    "lag": INT64,
+    "lag_first": INT64,
+    "lag_worst": INT64,
+    "worst": TIMESTAMP,
+    "seconds": FLOAT64,
+    "seconds_worst": FLOAT64,
+    "first": TIMESTAMP,
+    "last": TIMESTAMP,
+    "count": INT64,
+}
+_OF_READER = [name for name in _TYPES if name not in ("start", "cluster")]
+_ALL_READERS = replace(DEFAULT, summary_rows=sys.maxsize)
+_TIME = "timestamp_micros(unix_micros(time) + coalesce(latency_us, 0))"
 
 
 def lag(partitions: DataFrame, exchanges: DataFrame, *, window: str | None = None) -> DataFrame:
     """The lag of clients and groups; the largest first.
 
-    Lags and offsets are those of ``kdissect summary --lag``, to the microsecond, with two differences. For a
-    group, ``lag_first``, ``lag_worst`` and ``worst`` come from samples: the summary has at most 64 of its
-    commits and of the high watermark; this has all of its commits, and of high watermarks the last one
-    before each commit, and the largest and the last one of each second. And for a client
-    it also counts responses that leave a partition of the fetch session out: here ``last``, ``count`` and
+    Numbers are those of ``kdissect summary --lag``, to the microsecond. But the table ``partitions`` does not
+    show which partitions of its fetch session a response leaves out: for a client ``last``, ``count`` and
     ``seconds`` cover only responses that contain the partition.
 
     Args:
@@ -70,27 +97,47 @@ def lag(partitions: DataFrame, exchanges: DataFrame, *, window: str | None = Non
         last timestamp: time of the last fetch or commit
         count bigint: responses to Fetch with a known lag; of a group, commits and responses to OffsetFetch
     """
-    start = "cast(null as timestamp)" if window is None else keys.start("time", window)
-    last_known = ",\n    ".join(
-        f"last_value({text}) ignore nulls over so_far as {name}"
-        for name, text in {
-            "position": "case when is_repeated then requested "
-            "else coalesce(last_offset + 1, fetch_offset) end",
-            **{name: f"case when {name} >= 0 then {name} end" for name in _ENDS},
-        }.items()
+    events = keys.query(_EVENTS, partitions=partitions)
+    window_us = None if window is None else keys.length_us(window)
+    readers = folded(
+        events, ["cluster", "topic", "partition"], partial(_readers, window_us=window_us), _TYPES
     )
-    ends = ", ".join(_ENDS)
-    text = f"""with answered as (
+    start = "cast(null as timestamp)" if window is None else keys.start("time", window)
+    polls = keys.query(_POLLS.format(start=start), partitions=partitions, exchanges=exchanges)
+    return keys.query(
+        _ROWS.format(start="" if window is None else "readers.start, "), readers=readers, polls=polls
+    )
+
+
+_LAST_KNOWN = ",\n    ".join(
+    f"last_value({offset}) ignore nulls over so_far as {name}"
+    for name, offset in {
+        "position": "case when is_repeated then requested else coalesce(last_offset + 1, fetch_offset) end",
+        **{
+            name: f"case when {name} >= 0 then {name} end"
+            for name in ("high_watermark", "last_stable_offset", "log_start_offset")
+        },
+    }.items()
+)
+_COMMITS = f"""with answered as (
   select {keys.cluster("partitions")} as cluster,
     connection, number, api, group_id, replica_id, error_code,
     coalesce(latency_us, error_code) is not null as is_answered, {keys.CLIENT} as client,
     {keys.OF_PARTITION["topic"]} as topic, partition, max_timestamp,
-    {_ANSWERED} as time,
-    fetch_offset, last_offset, {ends},
+    {_TIME} as time,
+    fetch_offset, last_offset, high_watermark, last_stable_offset, log_start_offset,
     base_offset, records, requested_timestamp_ms,
     coalesce(committed_offset, partitions.offset) as found_offset
   from partitions
 ),
+commits as (
+  select cluster, group_id as name, topic, partition, time, found_offset as committed_offset,
+    case when api <> 'OffsetFetch' then client end as client
+  from answered
+  where api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch') and coalesce(error_code, 0) = 0
+    and group_id is not null and found_offset >= 0
+)"""
+_EVENTS = f"""{_COMMITS},
 requests as ( -- what a request does not name is requested as before
   select *, last_value(fetch_offset) ignore nulls over so_far as requested
   from answered
@@ -108,15 +155,18 @@ repeats as ( -- whether it was requested before, and records came
 ),
 fetched as (
   select cluster, time, topic, partition, client, replica_id, error_code, max_timestamp,
-    {last_known}
+    {_LAST_KNOWN}
   from repeats
   window so_far as (partition by connection, topic, partition order by number)
 ),
-positions as (select * from fetched where error_code = 0), -- null: not in the response
-ends as (
-  select cluster, time, topic, partition, {ends} from positions
+events as (
+  select cluster, topic, partition, time, case when replica_id is null then client end as client,
+    cast(null as string) as name, position, high_watermark, last_stable_offset, log_start_offset,
+    unix_micros(max_timestamp) as newest_us
+  from fetched
+  where error_code = 0 -- null: not in the response
   union all
-  select cluster, time, topic, partition, high_watermark, null, null from (
+  select cluster, topic, partition, time, null, null, null, high_watermark, null, null, null from (
     select cluster, time, topic, partition,
       case when api = 'Produce' and base_offset >= 0 then base_offset + records
         when api = 'ListOffsets' and requested_timestamp_ms = -1 and found_offset >= 0 then found_offset
@@ -125,140 +175,84 @@ ends as (
     where error_code = 0
   ) as others
   where high_watermark is not null
-),
-clients as (
-  select cluster, 'client' as kind, client as name, topic, partition, time, position,
-    cast(null as bigint) as committed_offset, behind as lag,
-    case when behind = 0 then 0e0 when max_timestamp is not null
-      then round(greatest(unix_micros(time) - unix_micros(max_timestamp), 0) / 1e6, 3) end as seconds,
-    1 as counts
-  from (
-    select *, greatest(high_watermark - position, 0) as behind
-    from positions
-    where replica_id is null and high_watermark is not null and position is not null
-  ) as consumers
-),
-commits as (
-  select cluster, group_id as name, topic, partition, time, found_offset as committed_offset,
-    case when api <> 'OffsetFetch' then client end as client
-  from answered
-  where api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch') and coalesce(error_code, 0) = 0
-    and group_id is not null and found_offset >= 0
-),
-samples as (
-  select cluster, topic, partition,
-    max(high_watermark) as largest, min_by(time, (-high_watermark, time)) as largest_time,
-    max(time) as last_time, max_by(high_watermark, (time, high_watermark)) as last
-  from ends
-  where high_watermark is not null
-  group by cluster, topic, partition, {keys.start("time", _SAMPLES)}, {start}
-),
-known as ( -- with the last high watermark before each commit
-  select *,
-    last_value(high_watermark) ignore nulls over so_far as last_watermark,
-    last_value(case when high_watermark is not null then time end) ignore nulls over so_far as last_time
-  from (
-    select cluster, name, topic, partition, time, committed_offset, cast(null as bigint) as high_watermark
-    from commits
-    union all
-    select cluster, null, topic, partition, time, null, high_watermark
-    from ends where high_watermark is not null
-  ) as all_events
-  window so_far as (partition by cluster, topic, partition order by time)
-),
-events as (
-  select cluster, name, topic, partition, time, max(committed_offset) as committed_offset,
-    max(high_watermark) as high_watermark, sum(counts) as counts
-  from (
-    select cluster, name, topic, partition, time, committed_offset, high_watermark, 1 as counts
-    from known where name is not null
-    union all
-    select cluster, name, topic, partition, last_time, null, last_watermark, 0
-    from known where name is not null
-    union all
-    select cluster, name, topic, partition, time, null, high_watermark, 0
-    from (
-      select cluster, topic, partition, largest_time as time, largest as high_watermark from samples
-      union all
-      select cluster, topic, partition, last_time, last from samples
-    ) as moves join (select distinct cluster, name, topic, partition from commits) as groups
-      using (cluster, topic, partition)
-  ) as sampled
-  where time is not null
-  group by cluster, name, topic, partition, time
-),
-offsets as (
-  select cluster, name, topic, partition, time, counts,
-    last_value(committed_offset) ignore nulls over so_far as committed_offset,
-    last_value(high_watermark) ignore nulls over so_far as high_watermark
-  from events
-  window so_far as (partition by cluster, name, topic, partition order by time)
-),
-series as (
-  select * from clients
   union all
-  select cluster, 'group', name, topic, partition, time, null, committed_offset,
-    case when high_watermark is not null then greatest(high_watermark - committed_offset, 0) end, null, counts
-  from offsets
-  where committed_offset is not null
-),
-readers as (
-  select {start} as start, cluster, kind, name, topic, partition,
-    {_latest("position")}, {_latest("committed_offset")}, {_latest("lag")},
-    {_latest("lag", "lag_first", "min_by")},
-    max(lag) as lag_worst, min_by(time, (-lag, time)) filter (where lag is not null) as worst,
-    {_latest("seconds")}, max(seconds) as seconds_worst,
-    min(time) filter (where counts > 0) as first, max(time) filter (where counts > 0) as last,
-    cast(sum(counts) as bigint) as count
-  from series
-  group by all
-),
+  select cluster, topic, partition, time, null, name, committed_offset, null, null, null, null from commits
+)
+select *, unix_micros(time) as time_us from events
+"""
+"""Commits have the ``name`` of a group; positions that of a ``client``, if it is not a replica."""
+_POLLS = f"""{_COMMITS},
 polls as (
-  select {start} as start, cluster, client, sum(think_us) as think_us,
+  select {{start}} as start, cluster, client, sum(think_us) as think_us,
     sum(coalesce(total_us, latency_us, 0)) as waited_us
   from (
-    select {keys.cluster("partitions")} as cluster, {keys.CLIENT} as client, {_ANSWERED} as time,
-      think_us, total_us, latency_us
+    select {keys.cluster("partitions")} as cluster, {keys.CLIENT} as client,
+      {_TIME} as time, think_us, total_us, latency_us
     from exchanges
     where wait_kind = 'Fetch' and think_us is not null
   ) as fetches
   group by all
 ),
-polling as (
-  select start, cluster, 'client' as kind, client as name, think_us, waited_us from polls
-  union all
-  select committers.start, cluster, 'group', name, sum(think_us), sum(waited_us)
-  from (select distinct {start} as start, cluster, name, client from commits) as committers
-    join polls using (cluster, client)
-  where committers.start is not distinct from polls.start
-  group by all
-),
-last_ends as (
-  select {start} as start, cluster, topic, partition,
-    {", ".join(map(_latest, _ENDS))}
-  from ends
-  group by all
+committers as (
+  select *, row_number() over (partition by start, cluster, name order by client) as place
+  from (select distinct {{start}} as start, cluster, name, client from commits where client is not null)
+    as clients
 )
-select {"" if window is None else "readers.start, "}nullif(readers.cluster, '') as cluster_id,
-  readers.kind, readers.name, readers.topic, readers.partition, position,
-  committed_offset, {ends}, lag, lag_first, lag_worst, worst, seconds, seconds_worst,
-  cast(think_us as bigint) as think_us, cast(waited_us as bigint) as waited_us,
-  readers.first, readers.last, readers.count
-from readers left join last_ends
-  on readers.start is not distinct from last_ends.start
-  and readers.cluster = last_ends.cluster
-  and readers.topic is not distinct from last_ends.topic
-  and readers.partition is not distinct from last_ends.partition
-left join polling
-  on readers.start is not distinct from polling.start
-  and readers.cluster = polling.cluster and readers.kind = polling.kind and readers.name = polling.name
-order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, readers.kind, readers.name,
-  readers.topic, readers.partition,
-  cluster_id
+select start, cluster, 'client' as kind, client as name, think_us, waited_us from polls
+union all
+select committers.start, cluster, 'group', name, sum(think_us), sum(waited_us)
+from committers join polls using (cluster, client)
+where committers.start is not distinct from polls.start and place <= {MEMBERS}
+group by all
 """
-    return keys.query(text, partitions=partitions, exchanges=exchanges)
+_ROWS = """select {start}nullif(readers.cluster, '') as cluster_id, readers.kind, readers.name,
+  topic, partition, position, committed_offset, high_watermark, last_stable_offset, log_start_offset,
+  lag, lag_first, lag_worst, worst, seconds, seconds_worst,
+  cast(think_us as bigint) as think_us, cast(waited_us as bigint) as waited_us, first, last, count
+from readers left join polls
+  on readers.start is not distinct from polls.start and readers.cluster = polls.cluster
+  and readers.kind = polls.kind and readers.name = polls.name
+order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, readers.kind, readers.name, topic,
+  partition, cluster_id
+"""
 
 
-def _latest(name: str, alias: str | None = None, which: str = "max_by") -> str:
-    """The last known value; of several at one time the largest. With ``min_by`` the first, the smallest."""
-    return f"{which}({name}, (time, {name})) filter (where {name} is not null) as {alias or name}"
+def _readers(rows: Iterable[dict[str, Any]], window_us: int | None) -> Iterator[dict[str, Any]]:
+    """The events of one partition -> its readers, in each time window."""
+    windows: dict[int | None, Lag] = {}
+    cluster = None
+    for row in rows:
+        cluster, time_us = row["cluster"], row["time_us"]
+        start_us = None if window_us is None else time_us - time_us % window_us
+        if (lag := windows.get(start_us)) is None:
+            lag = windows[start_us] = Lag(_ALL_READERS)
+        time_ns, partition = time_us * keys.US_NS, (row["topic"], row["partition"])
+        if row["name"] is not None:
+            lag.commits[row["name"], *partition].add(time_ns, row["position"])
+        else:
+            lag.add_position(time_ns, _position(row), row["client"])
+    earlier = None
+    for start_us in sorted(windows, key=lambda start_us: start_us or 0):
+        lag = windows[start_us]
+        if earlier is not None:
+            lag.follow(earlier)
+        for each in lag.rows():
+            reader = {name: getattr(each, name) for name in _OF_READER}
+            if not each.count:
+                reader |= {"first": None, "last": None}
+            yield {"start": start_us, "cluster": cluster, **reader}
+        earlier = lag
+
+
+def _position(row: dict[str, Any]) -> Position:
+    return Position(
+        row["topic"],
+        row["partition"],
+        fetch_offset=None,
+        next_offset=row["position"],
+        newest_ms=None if row["newest_us"] is None else row["newest_us"] // 1000,
+        high_watermark=row["high_watermark"],
+        last_stable_offset=row["last_stable_offset"],
+        log_start_offset=row["log_start_offset"],
+        error=0,
+    )

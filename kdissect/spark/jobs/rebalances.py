@@ -12,27 +12,46 @@ from typing import TYPE_CHECKING, Any
 from kdissect.exchanges.group_events import GroupEvent
 from kdissect.limits import DEFAULT
 from kdissect.spark.jobs import keys
+from kdissect.spark.jobs.folds import folded
 from kdissect.stats.groups import timeline
-from kdissect.tables import duck
+from kdissect.tables.columns import FLOAT64, INT32, INT64, STRING, TIMESTAMP, Array, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from kdissect.stats.rebalances import Rebalance
+    from kdissect.tables.columns import Type
 
 TABLES = ("groups", "exchanges")
 BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
-_COLUMNS = (
-    "cluster_id string, group string, start timestamp, end timestamp, seconds double, cause string, "
-    "causes array<struct<cause:string,time:timestamp,member_id:string,client:string,reason:string>>, "
-    "generation_before int, generation_after int, members_before int, members_after int, "
-    "joins bigint, protocol string, leader string, exchange string"
+_CAUSE: tuple[tuple[str, Type], ...] = (
+    ("cause", STRING),
+    ("time", TIMESTAMP),
+    ("member_id", STRING),
+    ("client", STRING),
+    ("reason", STRING),
 )
-_KEY = ["cluster", "group_id"]
+_TYPES: dict[str, Type] = {
+    "cluster_id": STRING,
+    "group": STRING,
+    "start": TIMESTAMP,
+    "end": TIMESTAMP,
+    "seconds": FLOAT64,
+    "cause": STRING,
+    "causes": Array(Struct(_CAUSE)),
+    "generation_before": INT32,
+    "generation_after": INT32,
+    "members_before": INT32,
+    "members_after": INT32,
+    "joins": INT64,
+    "protocol": STRING,
+    "leader": STRING,
+    "exchange": STRING,
+}
 _SAME_NAMES = (
     *("generation_before", "generation_after", "members_before", "members_after", "joins"),
     *("protocol", "leader", "exchange"),
@@ -74,22 +93,12 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
         max_seconds double: with a window, the longest of them
         by_cause map<string,bigint>: with a window, what started them, and how often
     """
-    rows: DataFrame = _rebalances(groups, exchanges)
+    events = keys.query(_EVENTS, groups=groups, exchanges=exchanges)
+    rows = folded(events, ["cluster", "group_id"], _rebalances_of_group, _TYPES)
     return keys.query(_ORDERED if window is None else _counted(window), rebalances=rows)
 
 
-_EVENTS = f"""select * from (
-select *, unix_micros(time) as time_us, unix_micros(completed) as completed_us,
-  row_number() over (
-    partition by cluster, group_id order by time, connection, number, member_id
-  ) as place
-from (select *, {keys.cluster("exchanges")} as cluster from groups) as of_clusters
-where event <> 'commit' and group_id is not null and time is not null
-) as numbered
-where place <= {DEFAULT.summary_group_events}
-"""
-"""The events of each group without commits, as many as the summary keeps."""
-_ALIVE = f"""with signs as (
+_EVENTS = f"""with signs as (
   select {keys.cluster("exchanges")} as cluster, group_id, connection, number, member_id,
     case when event <> 'leave' and error is null then unix_micros(completed) end as alive_us,
     case when event in ('join', 'sync') then member_id end as own
@@ -99,17 +108,36 @@ _ALIVE = f"""with signs as (
   select {keys.cluster("exchanges")}, group_id, connection, number, null, unix_micros(time) + latency_us, null
   from exchanges
   where api = 'Heartbeat' and kind = 'answered' and size(errors) = 0
+),
+accepted as (
+  select cluster, group_id, coalesce(member_id, joined) as member_id, max(alive_us) as alive_us
+  from (
+    select *, last_value(own) ignore nulls over
+      (partition by cluster, group_id, connection order by number) as joined
+    from signs
+  ) as members
+  where coalesce(member_id, joined) is not null and alive_us is not null
+  group by all
+),
+alive as (
+  select cluster, group_id, 1 as place, map_from_entries(collect_list((member_id, alive_us))) as alive_us
+  from accepted
+  group by all
+),
+numbered as (
+  select *, unix_micros(time) as time_us, unix_micros(completed) as completed_us,
+    row_number() over (
+      partition by cluster, group_id order by time, connection, number, member_id
+    ) as place
+  from (select *, {keys.cluster("exchanges")} as cluster from groups) as of_clusters
+  where event <> 'commit' and group_id is not null and time is not null
 )
-select cluster, group_id, coalesce(member_id, joined) as member_id, max(alive_us) as alive_us
-from (
-  select *, last_value(own) ignore nulls over
-    (partition by cluster, group_id, connection order by number) as joined
-  from signs
-) as members
-where coalesce(member_id, joined) is not null and alive_us is not null
-group by all
+select * from numbered left join alive using (cluster, group_id, place)
+where place <= {DEFAULT.summary_group_events}
 """
-"""When the broker last accepted a request of each member."""
+"""The events of each group without commits, as many as the summary keeps; the first one says when the broker
+last accepted a request of each member.
+"""
 _ORDERED = "select * from rebalances order by 2, 1, start, generation_after"
 
 
@@ -129,58 +157,15 @@ order by start, 2, 1
 """
 
 
-def _rebalances(groups: Any, exchanges: Any) -> Any:
-    """A table of rebalances, in the same engine."""
-    events = keys.query(_EVENTS, groups=groups, exchanges=exchanges)
-    alive = keys.query(_ALIVE, groups=groups, exchanges=exchanges)
-    if isinstance(events, duck.DuckFrame):
-        import pyarrow as pa
-        from pyarrow import compute
-
-        both = events.to_arrow(), alive.to_arrow()
-        results = [_rebalances_of_group(*(each.slice(0, 0) for each in both))]  # the columns, without groups
-        for key in both[0].group_by(_KEY).aggregate([]).to_pylist():
-            of_group = list(both)
-            for name in _KEY:
-                of_group = [each.filter(compute.equal(each[name], key[name])) for each in of_group]
-            results.append(_rebalances_of_group(*of_group))
-        return duck.DuckFrame(events.connection, events.connection.from_arrow(pa.concat_tables(results)))
-    both = events.groupBy(*_KEY).cogroup(alive.groupBy(*_KEY))
-    return both.applyInArrow(_rebalances_of_group, _COLUMNS)
-
-
-def _rebalances_of_group(events: Any, alive: Any) -> Any:
-    """Arrow tables with the events and the members of one group -> an Arrow table with its rebalances."""
-    import pyarrow as pa
-
-    rows = events.to_pylist()
-    instances = {each["member_id"]: each["group_instance_id"] for each in rows if each["group_instance_id"]}
-    alive_ns = {each["member_id"]: each["alive_us"] * keys.US_NS for each in alive.to_pylist()}
-    history = timeline([_event(each, instances) for each in rows], alive_ns)
-    text, number, time = pa.string(), pa.int32(), pa.timestamp("us", "UTC")
-    cause = {"cause": text, "time": time, "member_id": text, "client": text, "reason": text}
-    types = {
-        "cluster_id": text,
-        "group": text,
-        "start": time,
-        "end": time,
-        "seconds": pa.float64(),
-        "cause": text,
-        "causes": pa.list_(pa.struct(cause.items())),
-        "generation_before": number,
-        "generation_after": number,
-        "members_before": number,
-        "members_after": number,
-        "joins": pa.int64(),
-        "protocol": text,
-        "leader": text,
-        "exchange": text,
-    }
-    output = [
-        {"cluster_id": rows[0]["cluster"] or None, "group": rows[0]["group_id"], **_row(each)}
-        for each in history
-    ]
-    return pa.Table.from_pylist(output, pa.schema(types.items()))
+def _rebalances_of_group(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The events of one group -> its rebalances."""
+    events = list(rows)
+    instances = {each["member_id"]: each["group_instance_id"] for each in events if each["group_instance_id"]}
+    alive = next((each["alive_us"] for each in events if each["alive_us"]), ())
+    alive_ns = {member: alive_us * keys.US_NS for member, alive_us in alive}
+    for each in timeline([_event(event, instances) for event in events], alive_ns):
+        first = events[0]
+        yield {"cluster_id": first["cluster"] or None, "group": first["group_id"], **_row(each)}
 
 
 def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.spark.report import JOBS, report, sql
+from kdissect.spark.report import FOLDS, JOBS, report, sql
 from kdissect.spark.tables import rows, views
 from kdissect.tables import duck
 from tests.row_assertions import as_json
@@ -48,11 +48,11 @@ def test_types_are_the_same(job: str, spark: Any, database: Any, lagging: Export
     assert frames[0].dtypes == frames[1].dtypes
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job != "rebalances"])
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in FOLDS])
 def test_the_sql_that_is_shown_is_what_runs(job: str, database: Any, lagging: Exported) -> None:
     views(database, str(lagging.directory))
-    text = sql([job], "1s" if job == "lag" else None, [], sketches=False)
-    ((_, frame),) = report(database, str(lagging.directory), [job], "1s" if job == "lag" else None)
+    text = sql([job], None, [], sketches=False)
+    ((_, frame),) = report(database, str(lagging.directory), [job])
     assert list(rows(duck.sql(database, text))) == list(rows(frame))
 
 
@@ -66,14 +66,15 @@ def test_the_sql_that_is_shown_runs_on_spark(
 
 
 def test_what_is_no_sql_is_named() -> None:
-    assert sql(["rebalances"], None, [], sketches=False) == (
+    assert sql(["lag", "rebalances"], None, [], sketches=False) == (
+        "-- lag\n-- not SQL: the functions of kdissect summary --lag\n\n"
         "-- rebalances\n-- not SQL: the functions of kdissect summary --groups\n"
     )
 
 
 def test_jobs_name_the_tables_that_their_sql_reads() -> None:
     for job in JOBS:
-        if job != "rebalances":
+        if job not in FOLDS:
             module = import_module(f"kdissect.spark.jobs.{job}")
             text = getattr(module, job)(*module.TABLES)
             assert all(table in text for table in module.TABLES)

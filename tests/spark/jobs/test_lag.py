@@ -1,18 +1,30 @@
 from __future__ import annotations
 
+from collections import defaultdict
+from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
-from tests.row_assertions import by_key, same
+from kdissect import open_capture, summarize
+from kdissect.options import WINDOW, Options
+from kdissect.pipeline import Dissection
+from kdissect.spark.report import report
+from kdissect.tables.values import json_document
+from tests.row_assertions import as_json, by_key, same
+from tests.spark.jobs.conftest import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.spark.jobs.conftest import Exported
+
 KEY = ("kind", "name", "topic", "partition")
-OFFSETS = (
+NUMBERS = (
     *("position", "committed_offset", "high_watermark", "last_stable_offset", "log_start_offset"),
-    *("lag", "first"),
+    *("lag", "lag_first", "lag_worst", "worst", "think_us", "waited_us", "first"),
 )
 
 
@@ -25,20 +37,12 @@ def test_as_the_summary_has_it(
     assert rows.keys() == others.keys()
     for key, other in others.items():
         row = rows[key]
-        same(row, other, OFFSETS)
-        same(row, other, ["think_us", "waited_us"])
+        same(row, other, NUMBERS)
         if key[0] == "group":
             same(row, other, ["last", "count"])
         else:
-            same(row, other, ["lag_first", "lag_worst", "worst"])
             assert row["last"] <= other["last"]
             assert row["count"] <= other["count"]
-
-
-def test_of_few_commits_the_summary_knows_all(lagging: Any, run_job: Callable[..., Any]) -> None:
-    rows, others = by_key(run_job(lagging, "lag"), *KEY), by_key(lagging.summary["lag"], *KEY)
-    for key, other in others.items():
-        same(rows[key], other, ["lag_first", "lag_worst"])
 
 
 def test_how_old_the_newest_record_is(lagging: Any, run_job: Callable[..., Any]) -> None:
@@ -59,3 +63,40 @@ def test_the_last_piece_of_time_says_how_it_ended(lagging: Any, run_job: Callabl
         key: row["lag"] for key, row in expected.items()
     }
     assert max(row["lag_worst"] for row in rows) == max(row["lag_worst"] for row in expected.values())
+
+
+def test_a_time_window_has_what_the_summary_of_its_exchanges_has(lagging: Exported, database: Any) -> None:
+    """An exchange belongs to the window of its response."""
+    answered = defaultdict[int, list[Any]](list)
+    with open_capture(SAMPLES["kafka-4-lag"]) as packets:
+        for exchange in Dissection(packets, Options(names=WINDOW, cluster="samples")):
+            time_us = exchange.time_ns // 1000 + (exchange.latency_us or 0)
+            answered[time_us - time_us % 1_000_000].append(exchange)
+    ((_, frame),) = report(database, str(lagging.directory), ["lag"], "1s")
+    windows = defaultdict[int, list[Any]](list)
+    for row in as_json(frame):
+        windows[round(datetime.fromisoformat(row["start"]).timestamp() * 1e6)].append(row)
+    assert len(windows) > 3
+    thought = 0
+    for start_us, rows in windows.items():
+        document = orjson.loads(json_document(summarize(answered[start_us], parts=["lag"])))
+        others = by_key(document["lag"], *KEY)
+        for key, row in by_key(rows, *KEY).items():
+            if row["count"]:
+                same(row, others[key], ["think_us", "waited_us", "first", "last", "count"])
+                thought += row["think_us"] or 0
+    assert thought
+
+
+def test_a_group_that_commits_nothing_lags_in_later_windows(lagging: Exported, database: Any) -> None:
+    ((_, frame),) = report(database, str(lagging.directory), ["lag"], "1s")
+    rows = [row for row in as_json(frame) if row["kind"] == "group"]
+    silent = [row for row in rows if not row["count"]]
+    assert silent
+    for row in silent:
+        before = [
+            each for each in rows if each["start"] < row["start"] and all(each[n] == row[n] for n in KEY)
+        ]
+        assert row["committed_offset"] == max(before, key=itemgetter("start"))["committed_offset"]
+        assert row["lag"] == max(0, row["high_watermark"] - row["committed_offset"])
+        assert row["first"] is row["last"] is None
