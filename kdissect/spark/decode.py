@@ -69,7 +69,7 @@ SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
 _TASKS_PER_CORE = 4  # enough that no core waits for long for the last one
-_TASK_BYTES = 32 * MIB  # of captures: a task of Spark takes smaller parts together
+_TASK_BYTES = 32 * MIB  # of captures or of small files, below which a task costs more than its work
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
@@ -213,7 +213,7 @@ def decode_files(
                 if written:
                     written[0].result.counts.update(division.forgotten)
                 read = with_unread(division.read_by([each.read for each in written]), divided)
-                combined = _combined(session, division.job, written)
+                combined = _combined(session, division.job, written, cores)
                 finished = _finished(job, output, written, combined, read)
                 return finished._replace(unreadable=bool(divided.faults))
 
@@ -272,7 +272,7 @@ def divide(
         stack: frees the disks of the workers.
         scratch: a directory that all workers see; None: a temporary one is, if they see that.
     """
-    count = tasks or task_count(divided.bytes, cores)
+    count = task_count(divided.bytes, cores, tasks)
     if count > 1:
         return _shuffled(session, job, divided, count, cores, stack, scratch or _temporary(session, stack))
     numbers = session.range(0, 1, 1, 1)
@@ -297,9 +297,9 @@ def _shuffled(
     if scratch is not None:
         make_directory(scratch, job.export.mode)
         job = _without_names(job, scratch)
-    runs = _runs(divided, min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES))))
+    runs = _runs(divided, min(MAX_TASKS, max(cores, -(-divided.bytes // PART_BYTES))))
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
-    spread = _spread(session, runs).repartition(len(runs))
+    spread = _spread(session, runs, len(runs), cores)
     rows = parts.by_tasks(spread, partial(parts.of_values, read_ranges), shuffle.COLUMNS)
     if scratch is None:
         rows = _sorted(rows, count, stack)
@@ -315,7 +315,7 @@ def _shuffled(
         in_parts = partial(parts.parts_in_files, ListIn.new(scratch / "files", files, job.export.mode))
         few = min(count, _TASKS_PER_CORE * cores)  # what they learn is small, and collected
         learners = session.range(0, count, 1, few)
-        rows = session.range(0, count, 1, min(count, max(few, divided.bytes // _TASK_BYTES)))
+        rows = session.range(0, count, 1, count)
     else:
         learners = rows = rows.where(rows.part < count)
         if completed:  # rare: only captures with fragments are sorted again
@@ -460,7 +460,9 @@ def task_files(written: Sequence[WorkerPart]) -> list[TaskFile]:
     ]
 
 
-def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPart]) -> list[TaskFile]:
+def _combined(
+    session: SparkSession, job: ExportJob, written: Sequence[WorkerPart], cores: int
+) -> list[TaskFile]:
     """The files of all tasks; tasks combine small ones of a table to files of about ``PART_BYTES``."""
     files = task_files(written)
     _check_written(job, files)
@@ -480,7 +482,7 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
         return files
     small_bytes = sum(each.file.bytes for group in small for each in group)
     tasks = min(len(small), 1 + small_bytes // _TASK_BYTES, _MAX_COMBINING)
-    rows = _spread(session, enumerate(small)).repartition(tasks)
+    rows = _spread(session, enumerate(small), tasks, cores)
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
         rows, partial(parts.of_values, partial(parts.combine, job))
     )
@@ -527,11 +529,22 @@ def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[Fini
     return moved
 
 
-def _spread(session: SparkSession, values: Iterable[Any]) -> DataFrame:
+def _spread(
+    session: SparkSession, values: Iterable[Any], tasks: int | None = None, cores: int = 1
+) -> DataFrame:
     """Rows with values, for ``parts.of_values``. A task gets only its own, unlike what Spark sends with the
     code.
+
+    Args:
+        session: Spark session.
+        values: one for each row.
+        tasks: number of tasks, not more than ``values``; None: as many as run concurrently.
+        cores: number of tasks that run concurrently.
     """
-    return session.createDataFrame(pa.table({"value": pa.array(map(to_json, values), pa.binary())}))
+    rows = session.createDataFrame(pa.table({"value": pa.array(map(to_json, values), pa.binary())}))
+    if tasks is None:
+        return rows
+    return rows.repartition(tasks) if tasks > cores else rows.coalesce(tasks)  # which shuffles nothing
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
@@ -617,8 +630,12 @@ def _unshared(session: SparkSession, directory: Path) -> list[str]:
     return sorted({host for host, is_shared in probes if not is_shared})
 
 
-def task_count(captures_bytes: int, cores: int) -> int:
-    """The number of tasks that dissect, unless the user chooses one."""
+def task_count(captures_bytes: int, cores: int, wanted: int | None = None) -> int:
+    """The number of tasks that dissect: that which the user wants, unless these would be small, or one that
+    depends on the captures.
+    """
+    if wanted is not None:
+        return min(wanted, max(_TASKS_PER_CORE * cores, captures_bytes // _TASK_BYTES))
     if captures_bytes <= SINGLE_BYTES:
         return 1
     return min(MAX_TASKS, max(2 * cores, -(-captures_bytes // PART_BYTES)))

@@ -305,8 +305,8 @@ def write(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterato
         own = replace(job, export=replace(job.export, directory=unpublished(job) / attempt))
         filter_ = job.filter()
         result = write_part(
-            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options, filter_), 0
-        )
+            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options, filter_), 1
+        )  # not 0: the driver writes the empty file of a table without rows
         yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
 
 

@@ -254,7 +254,7 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
-        match=rf"^worker {gethostname()} wrote {out}/.*part-00000.parquet, "
+        match=rf"^worker {gethostname()} wrote {out}/.*part-00001.parquet, "
         "which the driver does not see; DIR",
     ):
         decode(workers, [name], parquet(out))
@@ -407,11 +407,22 @@ def test_a_task_that_writes_until_the_end_is_no_error(
 
 
 @pytest.mark.parametrize(
-    ("size", "cores", "tasks"),
-    [(256 * MIB, 64, 1), (257 * MIB, 2, 4), (1280 * MIB, 4, 10), (100_000_000_000_000, 1000, 20_000)],
+    ("size", "cores", "wanted", "tasks"),
+    [
+        (256 * MIB, 64, None, 1),
+        (257 * MIB, 2, None, 4),
+        (1280 * MIB, 4, None, 10),
+        (100_000_000_000_000, 1000, None, 20_000),
+        (MIB, 2, 8, 8),
+        (MIB, 2, 64, 8),
+        (320 * MIB, 2, 64, 10),
+        (320 * MIB, 2, 1, 1),
+    ],
 )
-def test_the_number_of_tasks_depends_on_the_captures(size: int, cores: int, tasks: int) -> None:
-    assert task_count(size, cores) == tasks
+def test_the_number_of_tasks_depends_on_the_captures(
+    size: int, cores: int, wanted: int | None, tasks: int
+) -> None:
+    assert task_count(size, cores, wanted) == tasks
 
 
 def test_the_code_that_tasks_get_does_not_grow_with_the_captures(tmp_path: Path) -> None:
