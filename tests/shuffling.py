@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, namedtuple
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,11 @@ class Tasks:
     def repartition(self, count: int) -> Tasks:
         batches = [batch for each in self._partitions for batch in each]
         return self._with([batches[place::count] for place in range(count)])
+
+    def coalesce(self, count: int) -> Tasks:
+        return self._with(
+            [list(chain.from_iterable(self._partitions[place::count])) for place in range(count)]
+        )
 
     def repartitionById(self, count: int, _: str) -> Tasks:  # noqa: N802  (Spark's name)
         rows = pa.Table.from_batches([batch for each in self._partitions for batch in each])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, count
@@ -70,7 +70,7 @@ SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 _DEFAULT = Options()
 _TASKS_PER_CORE = 4  # enough that no core waits for long for the last one
-_TASK_BYTES = 32 * MIB  # of captures: a task of Spark takes smaller parts together
+_TASK_BYTES = 32 * MIB  # of captures or of small files, below which a task costs more than its work
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
@@ -187,36 +187,36 @@ def decode_files(
     notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
-    with own_python(session):
-        examined, cores = survey(session, files, options.limits, range_bytes)
-        divided = in_order(examined)
+    with own_python(session), locked(directory, export.mode), ExitStack() as stack:
+        scratch = temporary(session, stack) if is_stored(directory) else None
+        directories = [each for each in (directory, scratch) if each is not None]
+        surveyed = survey(session, files, options.limits, range_bytes, directories)
+        divided = in_order(surveyed.files)
         regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
         begins = {name: fingerprint.crc for name, fingerprint in divided.files.items()}
         manifest_job = manifest.job_of(regular, options, export, statuses=regular, begins=begins)
-        with locked(directory, export.mode):
-            lacks = manifest.missing(directory, tables, manifest_job, overwrite=overwrite, redo=redo)
-            if not lacks.tables:
-                return DecodeResult(0, {}, 0, 0, 0, divided.faults, 0, [], Counter(), Counter(), notes, True)
-            _check_shared(session, directory)
-            if len(lacks.captures) < len(regular):
-                divided = in_order(each for each in examined if each.name in lacks.captures)
-            own = replace(export, tables=tuple(lacks.tables))
-            first_file = manifest.prepare(directory, lacks, overwrite=overwrite)
-            key_log = key_log_of(options, divided.pcapng_files)
-            options = replace(options, pcapng_files=divided.pcapng_files)
-            job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log, first_file)
-            output = _new_export(job, lacks.job, lacks.kept)
-            with ExitStack() as stack:
-                stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
-                scratch = None if is_stored(directory) else parts.unpublished(job)
-                division = divide(session, job, divided, tasks, cores, stack, scratch)
-                written = _run_tasks(division.rows, partial(parts.write, division.job, division.opened))
-                if written:
-                    written[0].result.counts.update(division.forgotten)
-                read = with_unread(division.read_by([each.read for each in written]), divided)
-                combined = _combined(session, division.job, written)
-                finished = _finished(job, output, written, combined, read)
-                return finished._replace(unreadable=bool(divided.faults))
+        lacks = manifest.missing(directory, tables, manifest_job, overwrite=overwrite, redo=redo)
+        if not lacks.tables:
+            return DecodeResult(0, {}, 0, 0, 0, divided.faults, 0, [], Counter(), Counter(), notes, True)
+        _check_shared(directory, surveyed.unshared[directory])
+        if len(lacks.captures) < len(regular):
+            divided = in_order(each for each in surveyed.files if each.name in lacks.captures)
+        own = replace(export, tables=tuple(lacks.tables))
+        first_file = manifest.prepare(directory, lacks, overwrite=overwrite)
+        key_log = key_log_of(options, divided.pcapng_files)
+        options = replace(options, pcapng_files=divided.pcapng_files)
+        job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log, first_file)
+        output = _new_export(job, lacks.job, lacks.kept)
+        stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
+        scratch = surveyed.shared(scratch) if is_stored(directory) else parts.unpublished(job)
+        division = divide(session, job, divided, tasks, surveyed.cores, stack, scratch)
+        written = _run_tasks(division.rows, partial(parts.write, division.job, division.opened))
+        if written:
+            written[0].result.counts.update(division.forgotten)
+        read = with_unread(division.read_by([each.read for each in written]), divided)
+        combined = _combined(session, division.job, written, surveyed.cores)
+        finished = _finished(job, output, written, combined, read)
+        return finished._replace(unreadable=bool(divided.faults))
 
 
 class Division(NamedTuple):
@@ -260,7 +260,7 @@ def divide(
     tasks: int | None,
     cores: int,
     stack: ExitStack,
-    scratch: Path | None = None,
+    scratch: Path | None,
 ) -> Division:
     """Divide the connections among tasks.
 
@@ -271,11 +271,11 @@ def divide(
         tasks: see ``decode``.
         cores: number of tasks that run concurrently.
         stack: frees the disks of the workers.
-        scratch: a directory that all workers see; None: a temporary one is, if they see that.
+        scratch: a directory that all workers see; None: there is none.
     """
-    count = tasks or task_count(divided.bytes, cores)
+    count = task_count(divided.bytes, cores, tasks)
     if count > 1:
-        return _shuffled(session, job, divided, count, cores, stack, scratch or _temporary(session, stack))
+        return _shuffled(session, job, divided, count, cores, stack, scratch)
     numbers = session.range(0, 1, 1, 1)
     learned = None
     if job.options.names == WHOLE:
@@ -298,9 +298,9 @@ def _shuffled(
     if scratch is not None:
         make_directory(scratch, job.export.mode)
         job = _without_names(job, scratch)
-    runs = _runs(divided, min(MAX_TASKS, max(2 * cores, -(-divided.bytes // PART_BYTES))))
+    runs = _runs(divided, min(MAX_TASKS, max(cores, -(-divided.bytes // PART_BYTES))))
     read_ranges = partial(shuffle.read_ranges, len(ranges), count, job.options.limits, scratch)
-    spread = _spread(session, runs).repartition(len(runs))
+    spread = _spread(session, runs, len(runs), cores)
     rows = parts.by_tasks(spread, partial(parts.of_values, read_ranges), shuffle.COLUMNS)
     if scratch is None:
         rows = _sorted(rows, count, stack)
@@ -316,7 +316,7 @@ def _shuffled(
         in_parts = partial(parts.parts_in_files, ListIn.new(scratch / "files", files, job.export.mode))
         few = min(count, _TASKS_PER_CORE * cores)  # what they learn is small, and collected
         learners = session.range(0, count, 1, few)
-        rows = session.range(0, count, 1, min(count, max(few, divided.bytes // _TASK_BYTES)))
+        rows = session.range(0, count, 1, count)
     else:
         learners = rows = rows.where(rows.part < count)
         if completed:  # rare: only captures with fragments are sorted again
@@ -365,20 +365,21 @@ def examined_job(
     options: Options,
     export: ExportOptions,
     range_bytes: int,
-) -> tuple[ExportJob, CaptureRanges, int]:
+    directories: Sequence[Path],
+) -> tuple[ExportJob, CaptureRanges, Surveyed]:
     """What to do with captures besides writing an export; see ``survey``.
 
     Returns:
-        The job, the captures, and how many tasks run concurrently.
+        The job, the captures, and what tasks have found.
 
     Raises:
         CaptureError: none can be read, a worker does not see one, or a key log cannot be read.
     """
-    examined, cores = survey(session, files, options.limits, range_bytes)
-    divided = in_order(examined)
+    surveyed = survey(session, files, options.limits, range_bytes, directories)
+    divided = in_order(surveyed.files)
     key_log = key_log_of(options, divided.pcapng_files)
     options = replace(options, pcapng_files=divided.pcapng_files)
-    return ExportJob(options, export, tuple(divided.files), divided.first_ns, key_log), divided, cores
+    return ExportJob(options, export, tuple(divided.files), divided.first_ns, key_log), divided, surveyed
 
 
 def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
@@ -461,7 +462,9 @@ def task_files(written: Sequence[WorkerPart]) -> list[TaskFile]:
     ]
 
 
-def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPart]) -> list[TaskFile]:
+def _combined(
+    session: SparkSession, job: ExportJob, written: Sequence[WorkerPart], cores: int
+) -> list[TaskFile]:
     """The files of all tasks; tasks combine small ones of a table to files of about ``PART_BYTES``."""
     files = task_files(written)
     _check_written(job, files)
@@ -481,10 +484,21 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
         return files
     small_bytes = sum(each.file.bytes for group in small for each in group)
     tasks = min(len(small), 1 + small_bytes // _TASK_BYTES, _MAX_COMBINING)
-    rows = _spread(session, enumerate(small)).repartition(tasks)
+    rows = _spread(session, enumerate(small), tasks, cores)
     return [group[0] for group in listed if len(group) == 1] + _run_tasks(
         rows, partial(parts.of_values, partial(parts.combine, job))
     )
+
+
+def _check_shared(directory: Path, unshared: Sequence[str]) -> None:
+    """Check that workers see the directory of the tables.
+
+    Raises:
+        UnsharedError: some do not.
+    """
+    if unshared:
+        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
+        raise UnsharedError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}")
 
 
 def _check_written(job: ExportJob, files: Sequence[TaskFile]) -> None:
@@ -528,11 +542,22 @@ def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[Fini
     return moved
 
 
-def _spread(session: SparkSession, values: Iterable[Any]) -> DataFrame:
+def _spread(
+    session: SparkSession, values: Iterable[Any], tasks: int | None = None, cores: int = 1
+) -> DataFrame:
     """Rows with values, for ``parts.of_values``. A task gets only its own, unlike what Spark sends with the
     code.
+
+    Args:
+        session: Spark session.
+        values: one for each row.
+        tasks: number of tasks, not more than ``values``; None: as many as run concurrently.
+        cores: number of tasks that run concurrently.
     """
-    return session.createDataFrame(pa.table({"value": pa.array(map(to_json, values), pa.binary())}))
+    rows = session.createDataFrame(pa.table({"value": pa.array(map(to_json, values), pa.binary())}))
+    if tasks is None:
+        return rows
+    return rows.repartition(tasks) if tasks > cores else rows.coalesce(tasks)  # which shuffles nothing
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
@@ -540,66 +565,70 @@ def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]])
     return [from_json(row[0]) for row in parts.by_tasks(frame, work).collect()]
 
 
+class Surveyed(NamedTuple):
+    """What tasks have found before captures are read.
+
+    Attributes:
+        files: the captures, as named.
+        cores: how many tasks run concurrently: as many as Spark makes by default.
+        unshared: by directory, machines of workers that do not see a file that this process created there.
+    """
+
+    files: list[FileRanges]
+    cores: int
+    unshared: dict[Path, list[str]]
+
+    def shared(self, directory: Path | None) -> Path | None:
+        """The directory, if there is one that all workers see."""
+        return None if directory is None or self.unshared[directory] else directory
+
+
 def survey(
     session: SparkSession,
     files: Mapping[str, Candidate],
     limits: Limits,
     range_bytes: int,
-) -> tuple[list[FileRanges], int]:
-    """Examine the captures. This process only lists them, and tasks open them.
+    directories: Sequence[Path],
+) -> Surveyed:
+    """Examine the captures, and directories that workers should see. This process only lists the captures,
+    and tasks open them.
 
     Args:
         session: Spark session.
         files: from ``inputs.candidates``.
         limits: see ``Limits``.
         range_bytes: approximate size of the ranges.
-
-    Returns:
-        The captures as named, and how many tasks run concurrently: as many as Spark makes by default.
+        directories: they exist.
 
     Raises:
         CaptureError: there is no capture, or a worker does not see one.
+        OutputError: a directory cannot be written to.
     """
     rows = max(len(files), _SPREAD)
     spread = {place * rows // len(files): file for place, file in enumerate(files.items())}
-    examine = partial(parts.of_values, partial(parts.examine_files, limits, range_bytes))
-    by_task: list[tuple[str, list[FileRanges]]] = _run_tasks(
-        _spread(session, map(spread.get, range(rows))), examine
-    )
-    for host, of_task in by_task:
+    with ExitStack() as stack:
+        tokens = [stack.enter_context(_token(directory)) for directory in directories]
+        examine = partial(parts.of_values, partial(parts.examine_files, limits, range_bytes, tokens))
+        by_task: list[tuple[str, list[bool], list[FileRanges]]] = _run_tasks(
+            _spread(session, map(spread.get, range(rows))), examine
+        )
+    for host, _, of_task in by_task:
         for file in of_task:
             if file.fault and file.status.size is None and stores.size(file.name) is not None:
                 raise CaptureError(f"worker {host} cannot read {file.fault}; {UNSHARED_CAPTURES}")
-    examined = {file.name: file for _, of_task in by_task for file in of_task}
+    examined = {file.name: file for _, _, of_task in by_task for file in of_task}
     if not examined:
         raise CaptureError(f"no capture among {many(len(files), 'file')}; the first is {next(iter(files))}")
-    return [examined[name] for name in files if name in examined], len(by_task)
+    unshared = {
+        directory: sorted({host for host, is_seen, _ in by_task if not is_seen[place]})
+        for place, directory in enumerate(directories)
+    }
+    return Surveyed([examined[name] for name in files if name in examined], len(by_task), unshared)
 
 
-def _check_shared(session: SparkSession, directory: Path) -> None:
-    """Check that tasks see a file that this process creates in the directory.
-
-    Raises:
-        UnsharedError: a task does not see it.
-    """
-    if unshared := _unshared(session, directory):
-        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
-        raise UnsharedError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}")
-
-
-def _temporary(session: SparkSession, stack: ExitStack) -> Path | None:
-    """A temporary directory until ``stack`` is closed, if there is one that all workers see."""
-    parent = local_directory(session.conf)
-    try:
-        directory = TemporaryDirectory(prefix="kdissect-packets-", dir=parent, ignore_cleanup_errors=True)
-        name = stack.enter_context(directory)  # errors: a task may still write a file
-    except OSError:  # Spark's configuration may be about the workers
-        return None
-    return None if _unshared(session, Path(name)) else Path(name)
-
-
-def _unshared(session: SparkSession, directory: Path) -> list[str]:
-    """The workers' machines that do not see a file that this process creates in the directory.
+@contextmanager
+def _token(directory: Path) -> Iterator[Path]:
+    """A file in a directory, while tasks look for it.
 
     Raises:
         OutputError: it cannot be created.
@@ -612,14 +641,27 @@ def _unshared(session: SparkSession, directory: Path) -> list[str]:
     except OSError as error:
         raise WriteError.of(directory, error) from None
     try:
-        probes = _run_tasks(session.range(_SPREAD), partial(parts.probe_token, token))
+        yield token
     finally:
         token.unlink(missing_ok=True)
-    return sorted({host for host, is_shared in probes if not is_shared})
 
 
-def task_count(captures_bytes: int, cores: int) -> int:
-    """The number of tasks that dissect, unless the user chooses one."""
+def temporary(session: SparkSession, stack: ExitStack) -> Path | None:
+    """A temporary directory until ``stack`` is closed, if there can be one; workers may not see it."""
+    parent = local_directory(session.conf)
+    try:
+        directory = TemporaryDirectory(prefix="kdissect-packets-", dir=parent, ignore_cleanup_errors=True)
+        return Path(stack.enter_context(directory))  # errors: a task may still write a file
+    except OSError:  # Spark's configuration may be about the workers
+        return None
+
+
+def task_count(captures_bytes: int, cores: int, wanted: int | None = None) -> int:
+    """The number of tasks that dissect: that which the user wants, unless these would be small, or one that
+    depends on the captures.
+    """
+    if wanted is not None:
+        return min(wanted, max(_TASKS_PER_CORE * cores, captures_bytes // _TASK_BYTES))
     if captures_bytes <= SINGLE_BYTES:
         return 1
     return min(MAX_TASKS, max(2 * cores, -(-captures_bytes // PART_BYTES)))

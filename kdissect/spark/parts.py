@@ -155,26 +155,26 @@ def _in_task(work: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[A
     return work(batches)
 
 
-def examine_files(limits: Limits, size: int, files: Iterable[tuple[str, Candidate] | None]) -> Iterator[Any]:
-    """Yield this machine's name, and the ``FileRanges`` of each capture.
+def examine_files(
+    limits: Limits, size: int, tokens: Sequence[Path], files: Iterable[tuple[str, Candidate] | None]
+) -> Iterator[Any]:
+    """Yield this machine's name, whether each of the tokens exists, and the ``FileRanges`` of each capture.
 
     Args:
         limits: see ``Limits``.
         size: approximate size of the ranges.
+        tokens: files that the driver created.
         files: name, and what is known of it; None: nothing.
     """
     captures = (file[0] for file in files if file is not None and file[1].begins_as_capture(file[0]))
-    yield _row((gethostname(), [examine(name, limits, size) for name in captures]))
+    examined = [examine(name, limits, size) for name in captures]
+    yield _row((gethostname(), list(map(_exists, tokens)), examined))
 
 
-def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
-    """Check for a file that the driver created; yield this machine's name, and whether the file exists."""
-    for _ in batches:
-        pass
-    is_there = False
+def _exists(token: Path) -> bool:
     with suppress(PermissionError):  # a worker may run as another user
-        is_there = token.exists()
-    yield _row((gethostname(), is_there))
+        return token.exists()
+    return False
 
 
 def learn_all(job: ExportJob, batches: Iterable[Any]) -> Iterator[Any]:
@@ -305,8 +305,8 @@ def write(job: ExportJob, opened: PartOpener, batches: Iterable[Any]) -> Iterato
         own = replace(job, export=replace(job.export, directory=unpublished(job) / attempt))
         filter_ = job.filter()
         result = write_part(
-            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options, filter_), 0
-        )
+            own, part.number, part.dissection, part.log, filter_.matches, Demand.of(job.options, filter_), 1
+        )  # not 0: the driver writes the empty file of a table without rows
         yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
 
 

@@ -22,7 +22,7 @@ from kdissect.errors import CaptureError
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.pipeline import notices_of
 from kdissect.spark import parts
-from kdissect.spark.decode import divide, examined_job, with_unread
+from kdissect.spark.decode import divide, examined_job, temporary, with_unread
 from kdissect.spark.options import check_where
 from kdissect.spark.ranges import RANGE_BYTES
 from kdissect.spark.session import own_python
@@ -124,8 +124,10 @@ def tally(
     empty = pickle.dumps(sink.counts)
     with own_python(session), ExitStack() as stack:
         nothing = ExportOptions(Path(), PARQUET, tables=())
-        job, divided, cores = examined_job(session, files, options, nothing, range_bytes)
-        division = divide(session, job, divided, tasks, cores, stack)
+        scratch = temporary(session, stack)
+        directories = [] if scratch is None else [scratch]
+        job, divided, surveyed = examined_job(session, files, options, nothing, range_bytes, directories)
+        division = divide(session, job, divided, tasks, surveyed.cores, stack, surveyed.shared(scratch))
         frame = parts.by_tasks(division.rows, partial(_tally, division.job, empty, division.opened))
         count = division.tasks
         while count > _MERGED:

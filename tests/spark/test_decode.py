@@ -155,6 +155,7 @@ class Workers:
     def __init__(self, *contexts: Callable[[], AbstractContextManager[None]]) -> None:
         self._contexts = iter(contexts)
         self.works: list[Callable[[Any], Any]] = []
+        self.conf: dict[str, str] = {}
 
     def range(self, *bounds: int) -> Workers:
         self._batches = numbers(*range(*bounds[:2]))
@@ -192,7 +193,7 @@ def test_the_driver_opens_no_capture(tmp_path: Path, monkeypatch: pytest.MonkeyP
         opened.clear()
 
     monkeypatch.setattr(stores, "open_file", opening)
-    workers: Any = Workers(task, nullcontext, task, task)
+    workers: Any = Workers(task, task, task)
     done = decode(workers, [str(tmp_path / "ring")], parquet(tmp_path / "out"))
     assert done.packets == len(packets)
     assert opened == []
@@ -219,12 +220,12 @@ def test_a_directory_that_workers_do_not_see_is_reported_before_work_starts(tmp_
     out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     out.mkdir()
     on_worker.mkdir()
-    workers: Any = Workers(nullcontext, swapped_paths(out, on_worker))
+    workers: Any = Workers(swapped_paths(out, on_worker))
     with pytest.raises(
         OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage shared by"
     ):
         decode(workers, [str(SAMPLES["quickstart"])], parquet(out))
-    workers = Workers(nullcontext, swapped_paths(out, on_worker))
+    workers = Workers(swapped_paths(out, on_worker))
     with pytest.raises(
         OutputError, match=rf"^{out}/.*: not shared with .*; pass directory=, on storage shared"
     ):
@@ -250,11 +251,11 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
             os.truncate(path, 10)
 
     last = swapped_paths(out, on_worker) if lost == "all" else losing
-    workers: Any = Workers(nullcontext, nullcontext, nullcontext, last)
+    workers: Any = Workers(nullcontext, nullcontext, last)
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
-        match=rf"^worker {gethostname()} wrote {out}/.*part-00000.parquet, "
+        match=rf"^worker {gethostname()} wrote {out}/.*part-00001.parquet, "
         "which the driver does not see; DIR",
     ):
         decode(workers, [name], parquet(out))
@@ -315,7 +316,7 @@ def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, 
     capture.write_bytes(data)
     if change is not None:
         (on_worker / "x.pcap").write_bytes(change(data))
-    workers: Any = Workers(nullcontext, nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     with pytest.raises(
         CaptureError, match=rf"^worker {gethostname()} {message}.*; captures must be on storage"
     ):
@@ -329,7 +330,7 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data[:2000])
     (on_worker / "x.pcap").write_bytes(data)
-    workers: Any = Workers(nullcontext, nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
 
 
@@ -395,7 +396,7 @@ def test_a_task_that_writes_until_the_end_is_no_error(
     session, rmdir = Tasks(), os.rmdir
     session.conf["spark.local.dir"] = str(tmp_path)
     with ExitStack() as stack:
-        packets = decoding._temporary(cast("Any", session), stack)
+        packets = decoding.temporary(cast("Any", session), stack)
         assert packets is not None
 
         def remove(*path: Any, **options: Any) -> None:
@@ -407,11 +408,22 @@ def test_a_task_that_writes_until_the_end_is_no_error(
 
 
 @pytest.mark.parametrize(
-    ("size", "cores", "tasks"),
-    [(256 * MIB, 64, 1), (257 * MIB, 2, 4), (1280 * MIB, 4, 10), (100_000_000_000_000, 1000, 20_000)],
+    ("size", "cores", "wanted", "tasks"),
+    [
+        (256 * MIB, 64, None, 1),
+        (257 * MIB, 2, None, 4),
+        (1280 * MIB, 4, None, 10),
+        (100_000_000_000_000, 1000, None, 20_000),
+        (MIB, 2, 8, 8),
+        (MIB, 2, 64, 8),
+        (320 * MIB, 2, 64, 10),
+        (320 * MIB, 2, 1, 1),
+    ],
 )
-def test_the_number_of_tasks_depends_on_the_captures(size: int, cores: int, tasks: int) -> None:
-    assert task_count(size, cores) == tasks
+def test_the_number_of_tasks_depends_on_the_captures(
+    size: int, cores: int, wanted: int | None, tasks: int
+) -> None:
+    assert task_count(size, cores, wanted) == tasks
 
 
 def test_the_code_that_tasks_get_does_not_grow_with_the_captures(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ tasks_option = click.option(
     type=click.IntRange(1, MAX_TASKS),
     metavar="N",
     help="Number of tasks that dissect. A single one reads everything; of several, each gets the packets of "
-    "its connections.  [default: 1 up to 256 MiB of captures, then 1 per 128 MiB, but at least 2 per core]",
+    "its connections. At most 4 per core, unless each has 32 MiB of captures.  "
+    "[default: 1 up to 256 MiB of captures, then 1 per 128 MiB, but at least 2 per core]",
 )
 
 
