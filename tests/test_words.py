@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import io
 import re
 import tokenize
@@ -114,6 +115,15 @@ NAMED: dict[type[ast.AST], Callable[[Any], str | None]] = {
     **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), attrgetter("name")),
 }
 """Nodes with an identifier; a keyword argument ``**`` has none."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_of_this_module_alone() -> Iterator[None]:
+    """A million nodes, in none of which is garbage. Later tests would take longer if they stayed."""
+    gc.disable()
+    yield
+    nodes_of.cache_clear()
+    gc.enable()
 
 
 @cache
