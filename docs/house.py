@@ -81,12 +81,18 @@ def trees_of(root: Path) -> dict[str, ast.Module]:
     return {name: ast.parse(text) for name, text in texts_of(root).items()}
 
 
+@cache
+def nodes_of(tree: ast.Module) -> list[ast.AST]:
+    """All nodes of a syntax tree."""
+    return list(ast.walk(tree))
+
+
 def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """Module -> the modules of the package that it imports."""
     result: dict[str, set[str]] = {}
     for name, tree in trees.items():
         names = set()
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
@@ -168,14 +174,14 @@ def doors(root: Path) -> list[Door]:
     calls = {
         ".".join(name.split(".")[:2])
         for name, tree in trees.items()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Plan"
     }
     runs = {
         node.name
         for name, tree in trees.items()
         if re.match(r"kdissect\.(cli|runs|spark)\b", name)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ClassDef) and node.name.endswith("Run")
     }
     return [
@@ -196,8 +202,9 @@ def ways_into_counters(trees: dict[str, ast.Module]) -> set[str]:
     classes = [
         node
         for name, tree in trees.items()
-        for node in ast.walk(tree)
-        if name.startswith("kdissect.stats.") and isinstance(node, ast.ClassDef)
+        if name.startswith("kdissect.stats.")
+        for node in nodes_of(tree)
+        if isinstance(node, ast.ClassDef)
     ]
     counters = {node.name for node in classes for each in node.body if "takes" in names_set_by(each)}
     while more := {

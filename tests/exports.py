@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from datetime import UTC, date, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,7 +25,8 @@ from kdissect.tables.rows import TABLES
 from kdissect.tables.table_files import JsonFormat, TableFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from kdissect.capture.reader import Capture
@@ -162,26 +163,34 @@ def parquet_rows(directory: Path, table: Table) -> list[Row]:
     """The rows of a table in Parquet, as JSON lines would have them."""
     from pyarrow import parquet
 
-    columns = {column.name: column.type for column in table.binary_columns}
-    result = [
-        row for path in sorted(directory.rglob("part-*")) for row in parquet.read_table(path).to_pylist()
-    ]
-    return [{name: as_json(value, columns[name], name, row) for name, value in row.items()} for row in result]
+    rows = [row for path in sorted(directory.rglob("part-*")) for row in parquet.read_table(path).to_pylist()]
+    for column in table.binary_columns:
+        name, change = column.name, AS_JSON.get(column.type)
+        if change is not None:
+            for row in rows:
+                if row.get(name) is not None:
+                    row[name] = change(row[name], row.get(f"{name}_encoding"))
+    return rows
 
 
 def as_json(value: Any, kind: Type, name: str, row: Row) -> Any:
     """A value of Parquet as JSON lines have it."""
-    if value is None:
-        return None
-    if kind == TIMESTAMP:
-        assert isinstance(value, datetime)
-        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z".rjust(27, "0")
-    if kind == DATE:
-        assert isinstance(value, date)
-        return value.isoformat()
-    if kind == OBJECT:
-        return orjson.loads(value)
-    if kind == BINARY:
-        is_text = row[f"{name}_encoding"] != "base64"
-        return value.decode() if is_text else base64.b64encode(value).decode()
-    return value
+    change = AS_JSON.get(kind)
+    return value if value is None or change is None else change(value, row.get(f"{name}_encoding"))
+
+
+def _time(value: datetime, _: object) -> str:
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z".rjust(27, "0")
+
+
+def _binary(value: bytes, encoding: str | None) -> str:
+    return base64.b64encode(value).decode() if encoding == "base64" else value.decode()
+
+
+AS_JSON: dict[Type, Callable[[Any, str | None], Any]] = {
+    TIMESTAMP: _time,
+    DATE: lambda value, _: value.isoformat(),
+    OBJECT: lambda value, _: orjson.loads(value),
+    BINARY: _binary,
+}
+"""Values of Parquet as JSON lines have them, by the type of their column, with that of its encoding."""

@@ -1,6 +1,10 @@
-"""A capture with hostile names, for tests of reports."""
+"""What tests of reports need, and a capture with hostile names for them."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
 
 from tests.cli.commands import capture_bytes
 from tests.frames import HEARTBEAT, METADATA, request, response
@@ -14,6 +18,10 @@ HOSTILE = (
     "<svg/onload=fetch('http://192.0.2.1/')>",
     '["a.b"]\\.c',
     "12",
+)
+
+NEEDS_EXTRA = pytest.mark.skipif(
+    None in map(find_spec, ("altair", "vl_convert", "jinja2")), reason="needs the extra kdissect[report]"
 )
 
 

@@ -166,7 +166,7 @@ def test_every_room_is_on_the_map() -> None:
 @cache
 def nodes() -> dict[str, list[ast.AST]]:
     """Module -> all nodes of its syntax tree."""
-    return {name: list(ast.walk(tree)) for name, tree in house.trees_of(ROOT).items()}
+    return {name: house.nodes_of(tree) for name, tree in house.trees_of(ROOT).items()}
 
 
 def places(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:

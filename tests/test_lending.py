@@ -8,9 +8,12 @@ import gc
 import re
 import weakref
 from dataclasses import fields
+from functools import cache
 from itertools import islice
 from operator import itemgetter
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +49,6 @@ from tests.tls.test_decryption import kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from kdissect.exchanges.lending import ConnectionState
     from kdissect.exchanges.topic_names import Waiting
@@ -58,26 +60,42 @@ pytestmark = NEEDS_CORE
 
 SEEDS = 100 if IS_DEEP else 2
 SAMPLES = {name_of(path): ROOT / path for path in captures()}
-BUSY = [
+BUSY = (
     "kafka-4-basics",
     "kafka-4-transactions",
     "kafka-4-storm",
     "kafka-4-cluster",
     "midstream",
     "quickstart",
-]
+)
 RATES = [0.0005, 0.003, 0.02]
 _INFO = [field.name for field in fields(ConnectionInfo) if field.name != "splitter"]
-_EXCHANGE = [field.name for field in fields(Exchange) if field.name != "connection"]
+_EXCHANGE = [
+    field.name
+    for field in fields(Exchange)
+    if field.name not in ("connection", "request_layout", "response_layout")
+]
 
 Timed = list[tuple[int, bytes]]
+_layouts: dict[int, tuple[Any, str]] = {}
+
+
+def text_of(layout: Any) -> str:
+    """A layout has all fields of its message, and the exchanges of an API and version share it."""
+    known = _layouts.get(id(layout))
+    if known is None:
+        known = _layouts[id(layout)] = (layout, repr(layout))
+    return known[1]
 
 
 def values_of(exchange: Exchange) -> list[Any]:
     """All there is to know about an exchange and its connection."""
     info = exchange.connection
-    return [repr(getattr(info, name)) for name in _INFO] + [
-        repr(getattr(exchange, name)) for name in _EXCHANGE
+    return [
+        *(repr(getattr(info, name)) for name in _INFO),
+        *(repr(getattr(exchange, name)) for name in _EXCHANGE),
+        text_of(exchange.request_layout),
+        text_of(exchange.response_layout),
     ]
 
 
@@ -157,6 +175,12 @@ def timed(path: Path) -> Timed:
             if isinstance(block, PacketBlock)
             for each in block.packets
         ]
+
+
+@cache
+def mixed_and_damaged(names: tuple[str, ...], seed: int) -> Timed:
+    random = Random(seed)
+    return damaged(mixed(names, random), random)
 
 
 def mixed(names: Sequence[str], random: Random) -> Timed:
@@ -265,8 +289,7 @@ def test_many_connections(compare: Any, tmp_path: Path) -> None:
 def test_observed_connections(compare: Any, tmp_path: Path) -> None:
     """The core analyzes the segments that it takes, and Python all others."""
     assert compare(blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path), is_observed=True) > 50
-    random = Random(4)
-    assert compare(blocks_of(pcap(damaged(mixed(BUSY, random), random)), tmp_path), is_observed=True) > 100
+    assert compare(blocks_of(pcap(mixed_and_damaged(BUSY, 4)), tmp_path), is_observed=True) > 100
 
 
 @pytest.mark.parametrize(
@@ -285,15 +308,13 @@ def test_observed_connections(compare: Any, tmp_path: Path) -> None:
     ids=str,
 )
 def test_limits(limits: dict[str, int], compare: Any, tmp_path: Path) -> None:
-    random = Random(1)
-    blocks = blocks_of(pcap(damaged(mixed(BUSY[:3], random), random)), tmp_path)
+    blocks = blocks_of(pcap(mixed_and_damaged(BUSY[:3], 1)), tmp_path)
     compare(blocks, limits=Limits(**limits))
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_shards(number: int, compare: Any, tmp_path: Path) -> None:
-    random = Random(2)
-    blocks = blocks_of(pcap(damaged(mixed(BUSY, random), random)), tmp_path)
+    blocks = blocks_of(pcap(mixed_and_damaged(BUSY, 2)), tmp_path)
     assert compare(blocks, shard=Shard(number, 2))
 
 
@@ -340,6 +361,12 @@ LIFETIMES: list[dict[str, int]] = [
 ]
 
 
+@cache
+def some_lifetimes(seed: int) -> Timed:
+    random = Random(seed)
+    return lifetimes(random, 60, random.choice((0, 0.02, 0.1, 0.3)))
+
+
 @pytest.mark.parametrize("limits", LIFETIMES, ids=str)
 def test_lifetimes(
     limits: dict[str, int], compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -348,11 +375,15 @@ def test_lifetimes(
     monkeypatch.setattr(pipeline, "_TICK_PACKETS", 20)
     completed = 0
     for seed in range(2 * SEEDS):
-        random = Random(seed)
-        packets = lifetimes(random, 60, random.choice((0, 0.02, 0.1, 0.3)))
-        blocks = in_parts(blocks_of(pcap(packets), tmp_path), random)
+        random = Random(f"parts {seed}")
+        blocks = in_parts(blocks_of(pcap(some_lifetimes(seed)), tmp_path), random)
         completed += compare(blocks, limits=Limits(**limits), is_observed=bool(seed // 2 % 2))
     assert completed
+
+
+@cache
+def some_hostile(seed: int) -> Timed:
+    return hostile(Random(seed), 30)
 
 
 @pytest.mark.parametrize("is_observed", [False, True])
@@ -362,8 +393,8 @@ def test_hostile_traffic(
     """Connections that are hard to tell apart, clocks that are set back, many held bytes, long names."""
     monkeypatch.setattr(pipeline, "_TICK_PACKETS", 20)
     for seed in range(10 * SEEDS):
-        random = Random(seed)
-        packets = hostile(random, 30)
+        random = Random(f"parts {seed}")
+        packets = some_hostile(seed)
         blocks = in_parts(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random)
         compare(blocks, is_observed=is_observed)
 
@@ -400,21 +431,21 @@ def test_ports(port: int, compare: Any, tmp_path: Path) -> None:
     assert not compare(blocks, ports=[1])
 
 
-def slow(traffic: str, path: Path, packets: int) -> Timed:
+@cache
+def slow(traffic: str, packets: int) -> Timed:
     """Traffic of another protocol, slow enough for connections to begin before it ends."""
-    make(traffic, path, packets)
-    return [
-        (50 * time_ns, data) for time_ns, data in ((each_ns % 10**9, data) for each_ns, data in timed(path))
-    ]
+    with TemporaryDirectory() as directory:
+        make(traffic, path := Path(directory) / "other", packets)
+        return [(50 * (time_ns % 10**9), data) for time_ns, data in timed(path)]
 
 
 @pytest.mark.parametrize("is_observed", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_other_protocols(form: str, compare: Any, tmp_path: Path, *, is_observed: bool) -> None:
     """Refused at once or later, and where the search pauses and goes on: whole and damaged."""
-    path, limits = tmp_path / "other", Limits(recognition_bytes=6_000)
+    limits = Limits(recognition_bytes=6_000)
     for protocol in PROTOCOLS:
-        packets = slow(f"{protocol}:small:{form}", path, 300)
+        packets = slow(f"{protocol}:small:{form}", 300)
         for each in (packets, damaged(packets, Random(f"{protocol} {form}"))):
             compare(blocks_of(pcap(each), tmp_path), is_observed=is_observed, limits=limits)
 
@@ -425,7 +456,7 @@ def test_the_core_keeps_what_is_not_kafka(
     protocol: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "other"
-    packets = slow(f"{protocol}:small:{form}", path, 2000)
+    packets = slow(f"{protocol}:small:{form}", 2000)
     path.write_bytes(pcap(packets))
     fed = 0
     plain = KafkaConnection.feed
@@ -654,8 +685,7 @@ def test_lines_of_lifetimes(
     monkeypatch.setattr(pipeline, "_TICK_PACKETS", 20)
     path = tmp_path / "lifetimes.pcap"
     for seed in range(2 * SEEDS):
-        random = Random(seed)
-        path.write_bytes(pcap(lifetimes(random, 60, random.choice((0, 0.02, 0.1, 0.3)))))
+        path.write_bytes(pcap(some_lifetimes(seed)))
         outputs = outputs_of(path, monkeypatch, capfd)
         assert outputs[0].out
         assert outputs[0] == outputs[1], seed

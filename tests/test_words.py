@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import io
 import re
 import tokenize
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from kdissect.cli.main import kdissect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "kdissect").rglob("*.py"))
@@ -106,24 +108,34 @@ ALLOWED = (
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""
 
 
+NAMED: dict[type[ast.AST], Callable[[Any], str | None]] = {
+    ast.Name: attrgetter("id"),
+    ast.Attribute: attrgetter("attr"),
+    **dict.fromkeys((ast.arg, ast.keyword), attrgetter("arg")),
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), attrgetter("name")),
+}
+"""Nodes with an identifier; a keyword argument ``**`` has none."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_of_this_module_alone() -> Iterator[None]:
+    """A million nodes, in none of which is garbage. Later tests would take longer if they stayed."""
+    gc.disable()
+    yield
+    nodes_of.cache_clear()
+    gc.enable()
+
+
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
-def identifiers_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def identifiers_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and name, in snake case, of each identifier that a module defines or uses."""
-    for node in ast.walk(tree):
-        match node:
-            case (
-                ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name))
-            ):
-                pass
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                pass
-            case _:
-                continue
-        yield getattr(node, "lineno", 0), snake_case(name)
+    for node in nodes_of(path):
+        if (name_of := NAMED.get(type(node))) and (name := name_of(node)):
+            yield getattr(node, "lineno", 0), snake_case(name)
 
 
 @cache
@@ -140,7 +152,7 @@ def test_no_identifier_is_of_the_old_dialect() -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in ALL
-        for line, name in identifiers_of(parsed(path))
+        for line, name in identifiers_of(path)
         if is_of_the_old_dialect(name) and not re.match(ALLOWED, f"{name} {path.relative_to(ROOT)}")
     ]
     assert not faults, "\n".join(faults)
@@ -180,7 +192,7 @@ def test_modules_that_tests_import_exist() -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.module}"
         for path in TESTS
-        for node in ast.walk(parsed(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("tests.")
         and not (module := ROOT / node.module.replace(".", "/")).with_suffix(".py").exists()
@@ -192,7 +204,7 @@ def test_modules_that_tests_import_exist() -> None:
 def test_a_class_name_is_defined_once() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not {name: each for name, each in places.items() if len(each) > 1}
@@ -200,19 +212,18 @@ def test_a_class_name_is_defined_once() -> None:
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of the strings of a module, without docstrings."""
-    tree = parsed(path)
     skipped = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(node.value)
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
             yield node.lineno, node.value
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of the docstrings and comments of a module."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.lineno, " ".join(str(node.value.value).split())
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
@@ -262,20 +273,21 @@ def code_prose() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("phrase", [*PROSE, *PACKAGE_PROSE])
 def test_no_docstring_or_comment_has(phrase: str) -> None:
+    search = re.compile(phrase).search
     faults = [
         f"{place}: {result[0]!r} in {text[:80]!r}"
         for place, text in code_prose()
-        if (result := re.search(phrase, text)) and (phrase in PROSE or place.startswith("kdissect/"))
+        if (result := search(text)) and (phrase in PROSE or place.startswith("kdissect/"))
     ]
     assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_no_text_for_users_has(phrase: str) -> None:
-    allowed = PHRASES[phrase]
+    allowed, search = PHRASES[phrase], re.compile(phrase).search
     faults = [
         f"{place}: {result[0]!r} in {text[:80]!r}"
         for place, text in all_texts()
-        if (result := re.search(phrase, text)) and not (allowed and re.search(allowed, place + " " + text))
+        if (result := search(text)) and not (allowed and re.search(allowed, place + " " + text))
     ]
     assert not faults, "\n".join(faults)

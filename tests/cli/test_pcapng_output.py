@@ -484,16 +484,23 @@ def test_comments_do_not_show_what_stays_encrypted(
 def test_display_filters_show_the_packets_of_an_exchange(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    """One tshark counts the packets of every filter, and those of them that end a message of its exchange."""
     path = str(SAMPLES / name)
     with open_capture(path) as capture:
         exchanges = list(dissect(capture))
+    filters, expected = [], []
     for each in exchanges[:: max(1, len(exchanges) // 6)]:
         chosen = f"{each.connection.id}/{each.number}"
         (display_filter,) = run(capsys, "read", "--exchange", chosen, "--wireshark-filter", path).lines
-        shown = _tshark("-r", path, "-Y", display_filter, "-T", "fields", "-e", "frame.number")
-        frames = [frame for frame in (each.request_frame, each.response_frame) if frame is not None]
-        assert {str(frame.packet) for frame in frames} <= set(shown)
-        assert len(shown) < 20
+        frames = {frame.packet for frame in (each.request_frame, each.response_frame) if frame is not None}
+        is_end = " || ".join(f"frame.number == {packet}" for packet in frames)
+        filters += [display_filter, f"({display_filter}) && ({is_end})"]
+        expected.append(len(frames))
+    shown = _tshark("-q", "-r", path, "-z", ",".join(("io,stat,0", *filters)))
+    (row,) = (line for line in shown if re.match(r"\|\s*[\d.]+ <>", line))
+    counts = [int(cell) for cell in row.split("|")[2:-2]][::2]  # beside each, how many bytes
+    assert counts[1::2] == expected
+    assert max(counts) < 20
 
 
 @pytest.mark.tshark

@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.cli.plot import KINDS
+from kdissect.extras import install
+from kdissect.phrases import printable
 from samples.golden import ROOT
 from tests.captures import pcap
 from tests.cli.commands import capture_bytes, run, talk
 from tests.core import without_core
 from tests.depth import IS_DEEP
 from tests.frames import METADATA, request, response
-from tests.reports import HOSTILE, hostile_capture
+from tests.reports import HOSTILE, NEEDS_EXTRA, hostile_capture
 from tests.segments import START_NS, Talk
-
-pytest.importorskip("altair", reason="needs the extra kdissect[report]")
-pytest.importorskip("vl_convert", reason="needs the extra kdissect[report]")
-pytest.importorskip("jinja2", reason="needs the extra kdissect[report]")
-
-from kdissect.cli.plot import KINDS
-from kdissect.extras import install
-from kdissect.phrases import printable
-from kdissect.text import charts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = NEEDS_EXTRA
 
 STORM = str(ROOT / "samples/kafka-4-storm.pcap.gz")
 FENCED = str(ROOT / "samples/kafka-4-fenced.pcap.gz")
@@ -261,6 +257,8 @@ def test_many_connections_and_topics_make_a_page_of_limited_size(tmp_path: Path)
 
 
 def test_every_kind_of_chart_can_be_named() -> None:
+    from kdissect.text import charts  # altair takes a second
+
     assert tuple(charts.KINDS) == KINDS
 
 

@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("altair", reason="needs the extra kdissect[report]")
-pytest.importorskip("jinja2", reason="needs the extra kdissect[report]")
-
 from kdissect import dissect, open_capture
 from kdissect.limits import DEFAULT
 from kdissect.stats.document import BusiestRow, EvidenceRow
 from kdissect.stats.intervals import MAX_INTERVALS, SHORTEST_NS
 from kdissect.stats.rows import moment
 from kdissect.stats.summarizer import PARTS, Summarizer
-from kdissect.text import charts
-from kdissect.text.report_page import page
 from kdissect.text.style import PLAIN
 from samples.golden import ROOT
+from tests.reports import NEEDS_EXTRA
 from tests.text.test_checkpage import FULL
 
 if TYPE_CHECKING:
     from kdissect.stats.document import Summary
+
+pytestmark = NEEDS_EXTRA
 
 MAX_BYTES = 3_000_000
 
@@ -45,6 +43,8 @@ def summary(sample: str = "kafka-4-lag") -> Summary:
 
 
 def test_charts_show_what_the_document_has() -> None:
+    from kdissect.text import charts  # altair takes a second
+
     document = summary()
     drawn = {chart.name: chart for chart in charts.charts(document)}
     assert document.intervals is not None
@@ -95,6 +95,9 @@ def many(rows: list[Any] | None, count: int, **names: str) -> list[Any]:
 
 
 def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
+    from kdissect.text import charts  # altair takes a second
+    from kdissect.text.report_page import page
+
     known = summary()
     assert known.intervals is not None
     assert known.group_history is not None
@@ -152,6 +155,8 @@ def test_the_page_of_a_large_cluster_is_not_larger_than_it_says() -> None:
 
 
 def test_attempts_to_connect_are_one_line_and_other_connections_have_their_own() -> None:
+    from kdissect.text import charts  # altair takes a second
+
     document = summary("kafka-4-cluster")
     drawn = charts.chart("lifetimes", document)
     assert drawn is not None
@@ -170,6 +175,8 @@ def test_attempts_to_connect_are_one_line_and_other_connections_have_their_own()
 
 
 def test_findings_say_whom_they_hit_what_they_cost_and_what_explains_them() -> None:
+    from kdissect.text.report_page import page
+
     text = page(summary("kafka-4-cluster"), FULL, (), PLAIN)
     assert "<dt>Whom</dt><dd>1 client host: 127.0.0.1; 1 broker: 127.0.0.1:19293; 63 connections</dd>" in text
     assert "<dt>Cost</dt><dd>60 connections failed, 15.97s lost</dd>" in text
@@ -178,6 +185,8 @@ def test_findings_say_whom_they_hit_what_they_cost_and_what_explains_them() -> N
 
 
 def test_tables_link_to_the_latencies_that_are_on_the_page() -> None:
+    from kdissect.text.report_page import page
+
     document = summary("kafka-4-cluster")
     assert document.errors is not None
     example = document.errors[0].example
@@ -189,6 +198,8 @@ def test_tables_link_to_the_latencies_that_are_on_the_page() -> None:
 
 
 def test_an_api_has_the_same_color_in_all_charts() -> None:
+    from kdissect.text import charts  # altair takes a second
+
     colors: dict[str, str] = {}
     for name in ("throughput", "bytes"):
         drawn = charts.chart(name, summary("kafka-4-cluster"))
