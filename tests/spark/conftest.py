@@ -14,6 +14,7 @@ import pytest
 from kdissect.errors import SparkError
 from kdissect.spark.requirements import require
 from kdissect.spark.session import SparkTarget, check_requirements, session
+from tests.depth import IS_DEEP
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -21,14 +22,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For short-lived processes: optimized compilation takes longer than it saves."""
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""For short-lived processes: to optimize code, or to check the classes of Spark, takes long."""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For few rows: compiling queries, and planning them anew after each stage, takes longer than running them.
+Long runs have Spark's defaults.
+"""
 PLACE = SparkTarget(
     master="local[2]",
     conf={
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
+        **({} if IS_DEEP else INTERPRETED),
     },
 )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zstandard
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col, encode, lit, struct, to_json, unbase64, when
+from pyspark.sql.functions import col, concat, encode, lit, struct, to_json, unbase64, when
 
 from kdissect.capture import inputs
 from kdissect.cli.main import main
@@ -210,15 +210,20 @@ def test_the_data_source_has_the_rows_of_an_export(
     reader = spark.read.format("kdissect").options(split=split, names=WHOLE)
     if capture.keys is not None:
         reader = reader.option("tlsKeylog", str(capture.keys))
+    of_export, of_source = [], []
     for table in BY_FILE if split == "files" else TABLES:
         rows = [row.removeprefix(b". ") for row in expected.files[table]]
         path = tmp_path / f"{table}.jsonl"
         path.write_bytes(b"\n".join(rows).replace(b"DIRECTORY", bytes(capture.path.parent)))
-        columns = TABLES[table].binary_columns
         exported = spark.read.schema(spark_schema.ddl(TABLES[table].columns)).option("mode", "FAILFAST")
-        read = as_text(reader.option("table", table).load(str(capture.path)), columns)
-        of_export = as_text(exported.json(str(path)), columns)
-        assert differing(of_export, {f"source {split}": read}) == [], table
+        for frames, frame in (
+            (of_export, exported.json(str(path))),
+            (of_source, reader.option("table", table).load(str(capture.path))),
+        ):
+            text = as_text(frame, TABLES[table].binary_columns)
+            frames.append(text.select(concat(lit(f"{table} "), "row").alias("row")))
+    all_rows = reduce(DataFrame.union, of_source)
+    assert differing(reduce(DataFrame.union, of_export), {f"source {split}": all_rows}) == []
 
 
 @pytest.mark.deep

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from importlib import import_module
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 (STORM,) = (path for path in captures() if name_of(path) == "kafka-4-storm")
-PIECES_OF_TIME = {"rebalances": {"end", "cause", "protocol", "leader", "exchange"}}
 
 
 @pytest.fixture(scope="module")
@@ -29,33 +27,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     export = tmp_path_factory.mktemp("storm")
     export_capture(STORM, export, ["parquet"])
     return str(export / "parquet")
-
-
-def documented(job: str) -> dict[str, tuple[str, str]]:
-    """The columns in a job's docstring: type and description by name."""
-    text = inspect.getdoc(getattr(import_module(f"kdissect.spark.jobs.{job}"), job)) or ""
-    rows = re.findall(r"^ {4}(\S+) (\S+): (.*)$", text.partition("Returns:\n")[2], re.MULTILINE)
-    return {name: (kind.rstrip(":"), description) for name, kind, description in rows}
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, directory: str, job: str) -> None:
-    module = import_module(f"kdissect.spark.jobs.{job}")
-    ((name, frame),) = report(spark, directory, [job])
-    assert name == job
-    columns = documented(job)
-    keys = {*module.USUAL}
-    for column, kind in frame.dtypes:
-        if column not in keys:
-            assert columns[column][0] == kind, column
-    optional = {
-        name
-        for name, (_, description) in columns.items()
-        if description.startswith(("with a window", "with ``sketches``"))
-    }
-    assert {name for name in columns if name != "..."} - optional == {
-        column for column, _ in frame.dtypes
-    } - keys - optional
 
 
 def test_a_page_for_people(spark: SparkSession, directory: str) -> None:

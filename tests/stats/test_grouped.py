@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from kdissect.cli.terminal import OK, USAGE
 from kdissect.stats.grouped import columns_of
 from samples.pages import shown
 from tests.cli.commands import run
+from tests.shared import summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,11 +28,14 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def document(capsys: pytest.CaptureFixture[str], *options: str, capture: str = CLUSTER) -> dict[str, Any]:
-    done = run(capsys, "summary", "--json", *options, capture)
+def document(*options: str, capture: str = CLUSTER) -> dict[str, Any]:
+    done = summary(*options, capture)
     assert done.status == OK
     result: dict[str, Any] = json.loads(done.out)
     return result
+
+
+known_document = cache(document)
 
 
 def reported(capsys: pytest.CaptureFixture[str], tables: Path, name: str, by: str) -> list[dict[str, Any]]:
@@ -43,7 +48,7 @@ def reported(capsys: pytest.CaptureFixture[str], tables: Path, name: str, by: st
 @pytest.mark.parametrize("by", ["client,topic", "topic,api", "client,topic,partition", "connection,topic"])
 def test_records(capsys: pytest.CaptureFixture[str], tables: Path, by: str) -> None:
     names = by.split(",")
-    rows = document(capsys, "--by", by)["records_by"]
+    rows = known_document("--by", by)["records_by"]
     numbers = "produced_records", "produced_bytes", "produced_batches", "fetched_records", "fetched_bytes"
     ours = {tuple(row["by"].values()): [row[each] for each in (*numbers, "replicated_bytes")] for row in rows}
     theirs = {
@@ -60,7 +65,7 @@ def test_records(capsys: pytest.CaptureFixture[str], tables: Path, by: str) -> N
 @pytest.mark.parametrize("by", ["api,client", "broker,client", "connection,api"])
 def test_exchanges(capsys: pytest.CaptureFixture[str], tables: Path, by: str) -> None:
     names = by.split(",")
-    rows = document(capsys, "--by", by)["exchanges_by"]
+    rows = known_document("--by", by)["exchanges_by"]
     ours = {tuple(row["by"].values()): (row["exchanges"], row["errors"]) for row in rows}
     theirs = {
         tuple(row[name] for name in names): (row["exchanges"], row["errors"])
@@ -74,24 +79,25 @@ def test_exchanges(capsys: pytest.CaptureFixture[str], tables: Path, by: str) ->
 
 @pytest.mark.usefixtures("with_core_and_without")
 @pytest.mark.parametrize("by", ["client,topic", "api,client"])
-def test_the_same_in_several_processes(capsys: pytest.CaptureFixture[str], by: str) -> None:
-    assert document(capsys, "--by", by, "-j", "2") == document(capsys, "--by", by, "-j", "1")
+def test_the_same_in_several_processes(by: str) -> None:
+    """With the core and without, as one process with either."""
+    assert document("--by", by, "-j", "2") == known_document("--by", by)
 
 
-def test_rows_by_one_column_are_sums(capsys: pytest.CaptureFixture[str]) -> None:
-    by_both = document(capsys, "--by", "client", "--by", "topic")["records_by"]
-    for topic in document(capsys, "--by", "topic")["topics"]:
+def test_rows_by_one_column_are_sums() -> None:
+    by_both = document("--by", "client", "--by", "topic")["records_by"]
+    for topic in document("--by", "topic")["topics"]:
         parts = [row for row in by_both if row["by"]["topic"] == topic["topic"]]
         assert sum(row["produced_bytes"] for row in parts) == topic["produced_bytes"]
         assert sum(row["fetched_batches"] for row in parts) == topic["fetched_batches"]
         assert max(row["partitions"] for row in parts) <= topic["partitions"]
 
 
-def test_a_topic_that_is_named_later_is_one_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_topic_that_is_named_later_is_one_row(tmp_path: Path) -> None:
     names = tmp_path / "names"
     names.write_text("WTlKInpRSfaderRrD6KIZw spread\n")
     for options, name in (((), "WTlKInpRSfaderRrD6KIZw"), (("--topic-ids", str(names)), "spread")):
-        rows = document(capsys, "--by", "topic,client", *options, capture=MIDSTREAM)["records_by"]
+        rows = document("--by", "topic,client", *options, capture=MIDSTREAM)["records_by"]
         assert name in {row["by"]["topic"] for row in rows}
     assert {row["by"]["topic"] for row in rows} == {"spread"}
 
@@ -108,7 +114,7 @@ def test_a_page() -> None:
 
 def test_a_full_table_counts_the_rest_together(capsys: pytest.CaptureFixture[str]) -> None:
     options = "--by", "client,topic", "--limits", "summary_rows=2"
-    result = document(capsys, *options)
+    result = document(*options)
     assert len(result["records_by"]) == 2
     assert result["other"]["records_by"] > 0
     for jobs in ("1", "2"):

@@ -16,18 +16,20 @@ from kdissect.stats.summarizer import PARTS
 from kdissect.tables import duck
 from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
+from tests.depth import IS_DEEP
 from tests.exports import export_packets
 from tests.row_assertions import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
 
-SAMPLES = {name_of(path): path for path in captures()}
 FIELD = Path(__file__).resolve().parents[2] / "field"
+SAMPLES = {name_of(path): path for path in (*captures(), FIELD / "compacted-tail-stuck.pcap")}
+"""One of them has a consumer that fetches the same records again and again."""
 
 
 class Exported(NamedTuple):
@@ -45,7 +47,7 @@ class Exported(NamedTuple):
 def export_samples(directory: Path, samples: Sequence[str], form: str) -> Exported:
     """Export some samples, and summarize them. They count as those of one cluster."""
     options = Options(end_to_end=True, names=WINDOW, cluster="samples")
-    paths = [SAMPLES.get(name, FIELD / f"{name}.pcap") for name in samples]
+    paths = [SAMPLES[name] for name in samples]
     with open_capture(*paths) as packets:
         export_packets(packets, directory, [form], packets, options)
     with open_capture(*paths) as packets:
@@ -57,20 +59,18 @@ def export_samples(directory: Path, samples: Sequence[str], form: str) -> Export
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """All samples as one capture, in JSON lines: so many exchanges that percentiles come from sketches."""
-    return export_samples(tmp_path_factory.mktemp("everything"), list(SAMPLES), "none")
+    """All samples as one capture: so many exchanges that percentiles come from sketches. In long runs in JSON
+    lines, which Spark takes longer to read.
+    """
+    form = "none" if IS_DEEP else "parquet"
+    return export_samples(tmp_path_factory.mktemp("everything"), list(SAMPLES), form)
 
 
 @pytest.fixture(scope="session")
 def lagging(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """A consumer that falls behind, in Parquet: so few exchanges that percentiles are exact."""
-    return export_samples(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], "parquet")
-
-
-@pytest.fixture(scope="session")
-def stuck(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """A consumer that fetches the same records again and again."""
-    return export_samples(tmp_path_factory.mktemp("stuck"), ["compacted-tail-stuck"], "parquet")
+    """A consumer that falls behind, in the other format: so few exchanges that percentiles are exact."""
+    form = "parquet" if IS_DEEP else "none"
+    return export_samples(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], form)
 
 
 @pytest.fixture(scope="session")
@@ -83,16 +83,29 @@ def database() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def run_job(spark: SparkSession) -> Callable[..., list[Row]]:
-    """Run a job on a directory; results are cached."""
-    known: dict[str, list[Row]] = {}
+def frame_of(spark: SparkSession) -> Callable[..., DataFrame]:
+    """A job on a directory, analyzed once."""
+    known: dict[str, DataFrame] = {}
 
-    def run(exported: Exported, job: str, **options: Any) -> list[Row]:
+    def frame(exported: Exported, job: str, **options: Any) -> DataFrame:
         key = f"{exported.directory} {job} {options}"
         if key not in known:
-            ((name, frame),) = report(spark, str(exported.directory), [job], **options)
+            ((name, known[key]),) = report(spark, str(exported.directory), [job], **options)
             assert name == job
-            known[key] = as_json(frame)
         return known[key]
+
+    return frame
+
+
+@pytest.fixture(scope="session")
+def run_job(frame_of: Callable[..., DataFrame]) -> Callable[..., list[Row]]:
+    """The rows of a job on a directory, computed once."""
+    known: dict[int, list[Row]] = {}
+
+    def run(*job: Any, **options: Any) -> list[Row]:
+        frame = frame_of(*job, **options)
+        if id(frame) not in known:
+            known[id(frame)] = as_json(frame)
+        return known[id(frame)]
 
     return run

@@ -2,21 +2,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.exports import json_rows
+from kdissect.spark.tables import tables
 from tests.row_assertions import by_key, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
 
-def test_protocols_as_the_summary_has_them(everything: Any, run_job: Callable[..., Any]) -> None:
+
+def test_protocols_as_the_summary_has_them(
+    spark: SparkSession, everything: Any, run_job: Callable[..., Any]
+) -> None:
     rows = run_job(everything, "connections", by=["protocol"])
     counts = {row["protocol"]: row["connections"] for row in rows}
     assert counts["Kafka"] == everything.summary["capture"]["connections"]["Kafka"]
     assert counts["HTTP"] == everything.summary["capture"]["connections"]["HTTP"]
     assert sum(counts.values()) == sum(everything.summary["capture"]["connections"].values())
-    openings = [row["opening"] for row in json_rows(everything.directory / "connections")]
-    unopened = openings.count("refused") + openings.count("unanswered")
+    (connections,) = tables(spark, str(everything.directory), ["connections"]).values()
+    unopened = connections.where("opening in ('refused', 'unanswered')").count()
     assert sum(row["unopened"] for row in rows) == unopened > 0
 
 

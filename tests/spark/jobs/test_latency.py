@@ -77,7 +77,7 @@ def test_a_time_series_as_the_summary_has_it(spark: SparkSession, lagging: Any) 
         same_quantiles(row, other["service_us"])
 
 
-def test_parquet_says_the_same(lagging: Any, run_job: Callable[..., Any]) -> None:
+def test_exchanges_by_client_and_api(lagging: Any, run_job: Callable[..., Any]) -> None:
     rows = by_key(run_job(lagging, "latency", by=["client", "api"]), "client", "api")
     counts = {
         (row["client"], api): count

@@ -8,8 +8,8 @@ from kdissect import dissect, open_capture
 from kdissect.spark.report import report
 from kdissect.stats.summarizer import Summarizer
 from kdissect.text.summary_page import SCHEMA, lines
-from samples.golden import captures
 from tests.row_assertions import as_json, by_key
+from tests.spark.jobs.conftest import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,14 @@ OF_BOTH = """
 
 
 def test_buckets_add_up(
-    spark: SparkSession, everything: Any, run_job: Callable[..., Any], tmp_path: Path
+    spark: SparkSession,
+    everything: Any,
+    frame_of: Callable[..., Any],
+    run_job: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     summarizer = Summarizer()
-    with open_capture(*captures()) as packets:
+    with open_capture(*SAMPLES.values()) as packets:
         for exchange in dissect(packets):
             summarizer.feed(exchange)
     path = tmp_path / "sketches.jsonl"
@@ -38,8 +42,7 @@ def test_buckets_add_up(
     summary.createOrReplaceTempView("summary")
     ours = by_key(as_json(summary.where("by = 'api' and quantity = 'service_us' and start is null")), "key")
     rows = by_key(run_job(everything, "latency", sketches=True), "api")
-    ((_, frame),) = report(spark, str(everything.directory), ["latency"], sketches=True)
-    frame.createOrReplaceTempView("rollups")
+    frame_of(everything, "latency", sketches=True).createOrReplaceTempView("rollups")
     both = {row.api: row for row in spark.sql(OF_BOTH).collect()}
 
     assert len(ours) > 20

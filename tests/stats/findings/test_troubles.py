@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, cycle
 from operator import attrgetter
 from struct import pack
 from typing import TYPE_CHECKING, Any
@@ -48,16 +48,18 @@ _PARTS = frozenset({"findings"})
 
 def findings(*talks: Talk, forced: int | None = None, more: tuple[Packet, ...] = ()) -> list[FindingRow]:
     """What is found in these, but not that a client gets nothing done if that is explained; the same if each
-    connection is seen by another process.
+    connection is seen by another process, of which there are at most 16.
     """
     packets = sorted(chain(more, *(talk.packets for talk in talks)), key=attrgetter("time_ns"))
     options = Options(kafka_ports=frozenset({forced} if forced else ()))
     everything = summarized(packets, options)
     merged = Summarizer(DEFAULT, parts=_PARTS)
-    connections = defaultdict(list)
+    connections = {tuple(sorted(talk.ends)) for talk in talks}
+    processes = dict(zip(sorted(connections), cycle(range(16))))
+    seen = defaultdict(list)
     for talk in talks:
-        connections[tuple(sorted(talk.ends))] += talk.packets
-    for _, own in sorted(connections.items()):
+        seen[processes[tuple(sorted(talk.ends))]] += talk.packets
+    for _, own in sorted(seen.items()):
         merged.merge(summarized(sorted(chain(more, own), key=attrgetter("time_ns")), options))
     rows: list[FindingRow] = everything.parts["findings"].rows()
     assert merged.parts["findings"].rows() == rows
