@@ -195,6 +195,17 @@ def test_the_core_writes_rows_that_may_be_cut(
     assert fed.stat().st_size > without_a_number
 
 
+@pytest.mark.parametrize("times", ["r", "d", "dd"])
+@pytest.mark.parametrize(
+    "criteria", [(), ("--api", "!Metadata", "--error", "!*"), ("--client", "nosuch")], ids=" ".join
+)
+def test_times_may_count_from_exchanges_that_are_left(
+    times: str, criteria: tuple[str, ...], taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some exchanges are Python's, which writes the time of the next one of the core."""
+    assert (shown(capsys, taken, "read", "-t", times, *criteria, CLUSTER) > 0) == ("nosuch" not in criteria)
+
+
 @pytest.mark.parametrize("criteria", LEFT, ids=" ".join)
 def test_what_needs_bodies_is_left(
     criteria: tuple[str, ...], taken: list[int], capsys: pytest.CaptureFixture[str]

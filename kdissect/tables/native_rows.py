@@ -30,7 +30,7 @@ from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
-from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan
+from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
@@ -237,7 +237,7 @@ def usual_records(
     return RecordPlan(
         plan.common._replace(api=api),
         format="text",
-        digits=6,
+        times=TimeFormat(6),
         columns=written,
         end=end,
         encodings=("", ""),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
 use crate::sinks::cells::{Cell, Content, RowFacts};
+use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
-    Answered, Clock, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
+    Answered, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
 use crate::sinks::handed::Handed;
 use crate::sinks::record_lines::value_json;
@@ -78,7 +79,7 @@ impl Rows {
             plan,
             apis: KnownApis::default(),
             capture: None,
-            clock: Clock::default(),
+            clock: Clock::of_moments(DIGITS),
             errors: Errors::default(),
             bodies: Default::default(),
             time: String::new(),
@@ -126,7 +127,7 @@ impl Sink for Rows {
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
         self.time.clear();
         if plan.tables.is_empty() {
-            self.clock.write(common, request.end_ns, DIGITS, &mut self.time)?;
+            self.clock.write(common, request.end_ns, &mut self.time)?;
         }
         let values = [&decoded.request, &decoded.response];
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
