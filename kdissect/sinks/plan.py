@@ -177,7 +177,7 @@ class RowPlan(NamedTuple):
         columns: the text before each column; what is in it, and which of several such
             (core/src/sinks/rows.rs).
         end: the text after them.
-        is_csv: how values are written.
+        format: ``json``, ``csv`` or ``fields``.
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
             several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
             it is full.
@@ -195,7 +195,7 @@ class RowPlan(NamedTuple):
     common: CommonPlan
     columns: list[tuple[str, tuple[str, int]]]
     end: str
-    is_csv: bool
+    format: str
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
     log: ConnectionPlan | None
     alive: AlivePlan | None

@@ -23,7 +23,7 @@ use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, L
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
-use crate::sinks::rows::{RowPlan, Rows};
+use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
 use crate::sinks::table_rows::{AliveMembers, Table};
@@ -353,6 +353,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
@@ -363,7 +364,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         common: common_plan(plan, row_api)?,
         columns: columns.collect::<PyResult<_>>()?,
         end: get(plan, "end")?,
-        is_csv: get(plan, "is_csv")?,
+        format: RowFormat::named(&format).ok_or_else(|| unknown(&format))?,
         tables: tables.collect::<PyResult<_>>()?,
         log: log
             .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, receivers)?)))
