@@ -43,14 +43,16 @@ INPUTS = *GENERATED, *RECORDED
 FILTERS = (
     "--api Fetch", "--client '*'", "--topic '*'", "--topic '!x'", "--partition 0", "--group '*'",
     "--error '*'", "--slower-than 1h", "--since 2000-01-01", "-Y 'api_version > 3'",
-    "-Y 'time startswith \"2026\"'", "-Y 'request.group_id == \"g\"'",
+    "-Y 'time startswith \"2026\"'", "-Y 'request.group_id == \"g\"'", "-Y 'len(topics) > 0'",
+    "-Y 'service_us > 5'",
 )  # fmt: skip
 COMMANDS = {
-    "read": (*FILTERS, "-c 1000000000", "--names whole"),
+    "read": (*FILTERS, "-c 1000000000", "--fields time,api", "--names whole", "-t r", "-t d"),
     "read --json": (*FILTERS, "-c 1000000000", "--fields time,api,latency_us", "--names whole"),
-    "read --csv": (*FILTERS, "--names whole"),
+    "read --csv": (*FILTERS, "--fields api", "--names whole"),
     "summary": (*FILTERS, "--by api,client", "--by topic", "--interval 10s"),
     "check": FILTERS,
+    "records": (*FILTERS[:9], "--offset 5..", "--unique", "-c 1000000000", "--names whole", "-t r"),
     "export --format parquet --overwrite -o OUT": FILTERS,
 }
 """Options beside each command."""

@@ -28,6 +28,8 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``CommonPlan.around``: time zones are Python's.
 * ``LinePlan.client``: the width of text in a terminal is Python's.
 * ``LinePlan.follow``: Python follows the protocols of groups, for all exchanges.
+* ``LinePlan.pass_times``: times that count from the exchange before, which may be Python's; called once for
+  each page.
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowPlan.capture``, ``RecordPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.

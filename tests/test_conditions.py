@@ -195,6 +195,40 @@ def test_the_core_writes_rows_that_may_be_cut(
     assert fed.stat().st_size > without_a_number
 
 
+@pytest.mark.parametrize(
+    "field", ["api", "client_id", "principal", "topics", "anomalies", "service_us", "response"]
+)
+@pytest.mark.parametrize("form", [(), ("--csv",)], ids=["fields", "csv"])
+def test_a_field_alone(
+    form: tuple[str, ...], field: str, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In CSV, it has quotes where it is empty, so that no line is."""
+    assert shown(capsys, taken, "read", *form, "--fields", field, CLUSTER)
+
+
+def test_a_tab_in_a_name_is_escaped(
+    tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = Talk()
+    talk.handshake()
+    for number, name in enumerate(("one", "a\tb", "two"), 1):
+        talk.client_sends(request(HEARTBEAT, 4, client_id=name, correlation_id=number))
+        talk.broker_sends(response(HEARTBEAT, 4, correlation_id=number))
+    path = write(tmp_path / "tab.pcap", talk)
+    assert shown(capsys, taken, "read", "--fields", "client_id,latency_us", path) == 2
+
+
+@pytest.mark.parametrize("times", ["r", "d", "dd"])
+@pytest.mark.parametrize(
+    "criteria", [(), ("--api", "!Metadata", "--error", "!*"), ("--client", "nosuch")], ids=" ".join
+)
+def test_times_may_count_from_exchanges_that_are_left(
+    times: str, criteria: tuple[str, ...], taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some exchanges are Python's, which writes the time of the next one of the core."""
+    assert (shown(capsys, taken, "read", "-t", times, *criteria, CLUSTER) > 0) == ("nosuch" not in criteria)
+
+
 @pytest.mark.parametrize("criteria", LEFT, ids=" ".join)
 def test_what_needs_bodies_is_left(
     criteria: tuple[str, ...], taken: list[int], capsys: pytest.CaptureFixture[str]

@@ -259,7 +259,7 @@ class ExchangeOutput(NamedTuple):
             from kdissect.tables.lines import FieldLines
 
             fields = FieldLines(out, columns, times.text if self.times else None, heading=bool(self.heading))
-            return Each(fields.feed, fields.close, **hooks)
+            return Rows(fields, demand, **hooks)
         style = style_of(out, self.color)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree

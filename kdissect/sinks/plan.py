@@ -89,12 +89,32 @@ class CommonPlan(NamedTuple):
     leaves_flaws: bool = False
 
 
+class TimeFormat(NamedTuple):
+    """How the times of lines are written.
+
+    Attributes:
+        digits: after the decimal point.
+        width: of shorter ones, which follow blanks.
+        since: what they count from: ``epoch``, ``first`` packet, or the previous exchange ``seen`` or
+            ``shown``.
+        first_ns: of the first packet.
+    """
+
+    digits: int
+    width: int = 0
+    since: str = "epoch"
+    first_ns: int = 0
+
+
 class LinePlan(NamedTuple):
     """What the core must know to write lines of text.
 
     Attributes:
         common: of all plans.
-        digits: after the decimal point of a time.
+        times: how they are written.
+        pass_times: takes when exchanges began of which lines were written: the first that is shown, if its
+            time is not written, because it depends on what came before; the last that is shown; and the last.
+            It is called before the sink takes the lines.
         gap: between columns.
         width: of the latency.
         client: from a client ID to its cell.
@@ -107,7 +127,8 @@ class LinePlan(NamedTuple):
     """
 
     common: CommonPlan
-    digits: int
+    times: TimeFormat
+    pass_times: Callable[[int | None, int | None, int], None]
     gap: str
     width: int
     client: Callable[[str], str]
@@ -156,7 +177,7 @@ class RowPlan(NamedTuple):
         columns: the text before each column; what is in it, and which of several such
             (core/src/sinks/rows.rs).
         end: the text after them.
-        is_csv: how values are written.
+        format: ``json``, ``csv`` or ``fields``.
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
             several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
             it is full.
@@ -174,7 +195,7 @@ class RowPlan(NamedTuple):
     common: CommonPlan
     columns: list[tuple[str, tuple[str, int]]]
     end: str
-    is_csv: bool
+    format: str
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
     log: ConnectionPlan | None
     alive: AlivePlan | None
@@ -229,7 +250,7 @@ class RecordPlan(NamedTuple):
     Attributes:
         common: of all plans.
         format: ``json``, ``csv`` or ``text``.
-        digits: after the decimal point of the time of a record.
+        times: how those are written when records were seen.
         columns: the text before each column; what is in it, and its width (core/src/sinks/records.rs).
         end: the text after them.
         encodings: the text before the encoding of a key and of a value, which follow them.
@@ -255,7 +276,7 @@ class RecordPlan(NamedTuple):
 
     common: CommonPlan
     format: str
-    digits: int
+    times: TimeFormat
     columns: list[tuple[str, tuple[str, int]]]
     end: str
     encodings: tuple[str, str]

@@ -96,7 +96,7 @@ class JsonLines:
         def cell(column: Column, row: Exchange) -> str:
             return json_bytes(text_getter(column)(row)).decode()
 
-        return row_plan(context, self._columns, cell, self._heads, "}\n", is_csv=False)
+        return row_plan(context, self._columns, cell, self._heads, "}\n", "json")
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -389,15 +389,14 @@ class CsvLines:
         """What the native core must know to write the same lines; None: it does not know all columns, or
         quotes a row differently.
         """
-        are_written = are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
-        return self._core_plan if are_written else None
+        return self._core_plan if are_known(self._columns) and not self._is_terminal else None
 
     def _core_plan(self, context: PlanContext) -> RowPlan:
 
         def cell(column: Column, row: Exchange) -> str:
             return self._cell(_cell_of(column)(row)).decode()
 
-        return row_plan(context, self._columns, cell, self._heads, "\r\n", is_csv=True)
+        return row_plan(context, self._columns, cell, self._heads, "\r\n", "csv")
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -405,9 +404,10 @@ class CsvLines:
         self._write(lines)
 
     def _cell(self, cell: Any) -> bytes:
-        """A cell that is not alone in its row."""
+        """A cell; alone in its row, it has quotes if it is empty."""
         self.close()
-        self._csv.writerow((None, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
+        before = (None,) if len(self._columns) > 1 else ()
+        self._csv.writerow((*before, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
         return self._take().removeprefix(b",").removesuffix(b"\r\n")
 
     def _feed_long(self, cells: list[Any]) -> None:
@@ -545,6 +545,8 @@ class FieldLines:
         self._write = out.write
         if heading:
             self._write("\t".join(column.name for column in columns) + "\n")
+        self._columns = columns
+        self._has_other_times = time_text is not None and any(column.name == "time" for column in columns)
         self._cells = [
             converted(column, time_text) if time_text and column.name == "time" else _cell_of(column)
             for column in columns
@@ -552,17 +554,33 @@ class FieldLines:
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one row."""
-        values = (cell(row) for cell in self._cells)
-        self._write("\t".join("" if value is None else printable(_text(value)) for value in values) + "\n")
+        self._write("\t".join(_field_text(cell(row)) for cell in self._cells) + "\n")
+
+    @property
+    def core_plan(self) -> Callable[[PlanContext], RowPlan] | None:
+        """What the native core must know to write the same lines; None: it does not know all columns."""
+        return self._core_plan if are_known(self._columns) and not self._has_other_times else None
+
+    def _core_plan(self, context: PlanContext) -> RowPlan:
+        def cell(column: Column, row: Exchange) -> str:
+            return _field_text(_cell_of(column)(row))
+
+        heads = ["\t" if place else "" for place in range(len(self._columns))]
+        return row_plan(context, self._columns, cell, heads, "\n", "fields")
+
+    def add(self, lines: bytes) -> None:
+        """Write complete lines."""
+        self._write(lines.decode())
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode()
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _field_text(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value.decode() if isinstance(value, bytes) else str(value)
+    return printable(text.lower() if isinstance(value, bool) else text)
 
 
 def _json(value: Any) -> str | bytes:

@@ -30,7 +30,7 @@ from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
-from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan
+from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
@@ -117,8 +117,7 @@ def row_plan(
     cell: Callable[[Column, Exchange], str],
     heads: Sequence[str],
     end: str,
-    *,
-    is_csv: bool,
+    form: str,
 ) -> RowPlan:
     """What the core must know to write text.
 
@@ -128,7 +127,7 @@ def row_plan(
         cell: writes a column of an exchange.
         heads: what stands before each column.
         end: what stands after the last.
-        is_csv: or JSON.
+        form: ``RowPlan.format``.
     """
     written: list[tuple[str, tuple[str, int]]] = []
     before = ""
@@ -139,7 +138,7 @@ def row_plan(
         else:
             written.append((before, _content(column.name, written)))
             before = ""
-    return _plan(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
+    return _plan(context, columns, cell, written)._replace(end=before + end, format=form)
 
 
 def record_plan(
@@ -237,7 +236,7 @@ def usual_records(
     return RecordPlan(
         plan.common._replace(api=api),
         format="text",
-        digits=6,
+        times=TimeFormat(6),
         columns=written,
         end=end,
         encodings=("", ""),
@@ -410,7 +409,7 @@ def _plan(
         common,
         written,
         end="",
-        is_csv=False,
+        format="json",
         tables=[],
         log=None,
         alive=None,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
 from kdissect.phrases import columns_of
+from kdissect.sinks.plan import MAX_INT64, TimeFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,8 @@ FORMATS = {
     "ud": "UTC date and time",
 }
 
-_RELATIVE = ("d", "dd", "r")
+_SINCE = {"d": "seen", "dd": "shown", "r": "first"}
+"""What relative times count from, by format: ``TimeFormat.since``."""
 _RELATIVE_WIDTH = 6  # sign, four digits and the decimal point
 _HEADINGS = {
     **dict.fromkeys(("a", "ad"), "TIME (local)"),
@@ -64,7 +66,7 @@ class Times:
     ) -> None:
         self.first_ns = first_ns
         self._in_column = in_column
-        self._width = _RELATIVE_WIDTH + digits if in_column and name in _RELATIVE else 0
+        self._width = _RELATIVE_WIDTH + digits if in_column and name in _SINCE else 0
         self.heading = _HEADINGS.get(name, "TIME").rjust(self._width)
         self.width = self._width or _WIDTHS[name] + digits
         self._name = name
@@ -77,7 +79,7 @@ class Times:
 
     def text(self, time_ns: int) -> str:
         """The time of an exchange that is shown, as text."""
-        if self._name in ("d", "dd", "r"):
+        if self._name in _SINCE:
             text = self._since(time_ns)
         else:
             second, rest = divmod(time_ns, _SECOND)
@@ -90,9 +92,17 @@ class Times:
         return text.rjust(self._width)
 
     @property
-    def digits(self) -> int | None:
-        """Digits after the decimal point. None if the text depends on other times."""
-        return None if self._name in _RELATIVE else self._digits
+    def format(self) -> TimeFormat | None:
+        """The same for the native core. None: it is not known yet what times count from, or no int64."""
+        first_ns, since = self.first_ns or 0, _SINCE.get(self._name, "epoch")
+        if abs(first_ns) > MAX_INT64 or (since == "first" and self.first_ns is None):
+            return None
+        return TimeFormat(self._digits, self._width, since, first_ns)
+
+    @property
+    def are_independent(self) -> bool:
+        """Whether no text depends on exchanges before."""
+        return self._name not in ("d", "dd")
 
     def around(self, second: int) -> tuple[str, str]:
         """The text before and after the decimal point and its digits."""
@@ -104,6 +114,11 @@ class Times:
         if self.first_ns is None:
             self.first_ns = time_ns
         self._seen_ns = time_ns
+
+    def jump(self, shown_ns: int | None, seen_ns: int) -> None:
+        """Note the time of the last exchange of several, and of the last one that is shown, if any is."""
+        self._seen_ns = seen_ns
+        self._shown_ns = shown_ns if shown_ns is not None else self._shown_ns
 
     def _since(self, time_ns: int) -> str:
         origin = {"d": self._seen_ns, "dd": self._shown_ns, "r": self.first_ns}[self._name]

@@ -348,6 +348,7 @@ class ExchangeTable(LineTable["Exchange"]):
         self._prefixes: dict[_Key, str] = {}
         self._by_request = by_request
         self._latest_ns = 0
+        self._before_lines = ""  # the first time in the next lines of the core
 
     @property
     def core_plan(self) -> Callable[[PlanContext], LinePlan] | None:
@@ -355,7 +356,7 @@ class ExchangeTable(LineTable["Exchange"]):
         exchange.
         """
         is_free = self._width is None and not (self._is_colored or self._by_request)
-        return self._core_plan if is_free and self._times.digits is not None else None
+        return self._core_plan if is_free and self._times.format is not None else None
 
     def _core_plan(self, context: PlanContext) -> LinePlan:
         *of_ends, of_client, of_api, of_latency = self._views
@@ -383,7 +384,8 @@ class ExchangeTable(LineTable["Exchange"]):
             decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))
             return self._gap.join((self._text(exchange), *(word for word, _ in self._words(exchange))))
 
-        assert self._times.digits is not None
+        times = self._times.format
+        assert times is not None
         common = CommonPlan(
             shared=lambda info, _: [cells(of_ends, info)],
             api=api_plan,
@@ -395,7 +397,8 @@ class ExchangeTable(LineTable["Exchange"]):
         )
         return LinePlan(
             common,
-            self._times.digits,
+            times,
+            self._pass_times,
             self._gap,
             of_latency.width,
             lambda client_id: cells([of_client], client_id=client_id),
@@ -406,9 +409,15 @@ class ExchangeTable(LineTable["Exchange"]):
             ends=None if self._style.has_hosts else _IPV4,
         )
 
+    def _pass_times(self, unwritten_ns: int | None, shown_ns: int | None, seen_ns: int) -> None:
+        if unwritten_ns is not None:
+            self._before_lines = self._times.text(unwritten_ns)
+        self._times.jump(shown_ns, seen_ns)
+
     def add(self, lines: bytes) -> None:
         """Write lines that the native core has made."""
-        self._write(lines.decode())
+        self._write(self._before_lines + lines.decode())
+        self._before_lines = ""
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         return _shown(width)
@@ -498,7 +507,7 @@ class RecordTable(LineTable["CarriedRecord"]):
     @cached_property
     def _are_plain(self) -> bool:
         is_free = self._width is None and not (self._is_colored or self._style.has_hosts)
-        return is_free and self._times.digits is not None
+        return is_free and self._times.format is not None and self._times.are_independent
 
     @property
     def plan_of_core(self) -> Callable[[PlanContext], RecordPlan] | None:
@@ -535,10 +544,11 @@ class RecordTable(LineTable["CarriedRecord"]):
             ("", ("before_fetch_offset", 0)),
         ]
         plan = usual_records(context, [BY_NAME["api"]], cell, columns, "\n", words)
-        assert self._times.digits is not None
+        times = self._times.format
+        assert times is not None
         return plan._replace(
             common=plan.common._replace(around=self._times.around),
-            digits=self._times.digits,
+            times=times,
             before_fetch=(f"{gap}[before ", "]"),
             printed=printed,
         )

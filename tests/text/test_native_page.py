@@ -16,7 +16,8 @@ from kdissect.pipeline import Dissection
 from kdissect.sinks.lines import Lines
 from kdissect.sinks.rows import Rows
 from kdissect.sinks.sink import Demand
-from kdissect.tables.lines import CsvLines, JsonLines
+from kdissect.tables.columns import EXCHANGE
+from kdissect.tables.lines import CsvLines, FieldLines, JsonLines
 from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.captures import pcap, pcapng
@@ -27,13 +28,17 @@ from tests.tables.test_native_rows import capture_of, exchange_of
 from tests.test_lending import BUSY, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 pytestmark = NEEDS_CORE
 
-TIMES = ["ud", "u", "e", "a", "ad"]
-ROWS: dict[str, type[JsonLines | CsvLines]] = {"json": JsonLines, "csv": CsvLines}
+TIMES = ["ud", "u", "e", "a", "ad", "r", "d", "dd"]
+ROWS: dict[str, Callable[[io.TextIOWrapper], JsonLines | CsvLines | FieldLines]] = {
+    "json": lambda text: JsonLines(text.buffer.write),
+    "csv": lambda text: CsvLines(text.buffer.write),
+    "fields": lambda text: FieldLines(text, EXCHANGE),
+}
 FORMS = [*TIMES, *ROWS]
 HEADER = bytes([0, 19, 0, 5, 0, 0, 0, 7, 0, 1, 99])
 REJECTIONS = [b"", bytes(4), b"\0\0\0\1\0\x12\0\0\0\3", b"\1\0\x12\0\0\0\2\0\0\0\0"]
@@ -46,9 +51,9 @@ def written(blocks: Sequence[Any], form: str, limits: Limits, *, by_core: bool) 
     text = io.TextIOWrapper(out, "utf-8", newline="", write_through=True)
     demand = Demand(has_latency_parts=form in ROWS, selects_all=by_core)
     sink = (
-        Rows(ROWS[form](out.write), demand)
+        Rows(ROWS[form](text), demand)
         if form in ROWS
-        else Lines(ExchangeTable(text, Times(form)), demand)
+        else Lines(ExchangeTable(text, Times(form, first_ns=1_790_000_000_000_000_000)), demand)
     )
     dissection = Dissection(blocks, Options(limits=limits), split_latency=form in ROWS)
     rows = taken(dissection, sink)
@@ -142,11 +147,11 @@ def test_chatty_clients(connections: int, compare: Any, tmp_path: Path) -> None:
 
 def test_only_plain_tables_are_left_to_the_core() -> None:
     def are_plain(times: str = "ud", **settings: Any) -> bool:
-        return ExchangeTable(io.StringIO(), Times(times), **settings).core_plan is not None
+        return ExchangeTable(io.StringIO(), Times(times, first_ns=0), **settings).core_plan is not None
 
     assert all(are_plain(name) for name in TIMES)
     assert are_plain(heading=True, style=PLAIN)
-    assert not any(are_plain(name) for name in ("r", "d", "dd"))
+    assert not ExchangeTable(io.StringIO(), Times("r")).core_plan  # what times count from comes first
     assert not are_plain(width=80)
     assert not are_plain(style=COLORED)
     assert not are_plain(by_request=True)

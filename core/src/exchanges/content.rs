@@ -274,8 +274,8 @@ impl TopicNames for Shown {
 pub struct Mentioned {
     /// As shown, each once.
     pub topics: Vec<String>,
-    /// Topics with the number of a partition.
-    pub partitions: Vec<(String, i64)>,
+    /// The place of a topic among them, and the number of a partition.
+    pub partitions: Vec<(usize, i64)>,
     /// IDs that have a name, and those that have none.
     pub named: Vec<String>,
     pub unnamed: Vec<String>,
@@ -293,28 +293,29 @@ impl Mentions {
         self.response_topics.is_some() || !self.ids.response.is_empty()
     }
 
-    fn are_in_request(&self) -> bool {
+    pub fn are_in_request(&self) -> bool {
         self.request_topics.is_some() || !self.ids.request.is_empty() || !self.groups.paths.is_empty()
     }
 
-    /// Odd: Python finds it. `response`: None if there is none, or only the request is looked at. `topic_name`: see
-    /// `CommonPlan`. `budget`: memory for bodies.
+    /// Adds the response to a request that was decoded as `ids.bodies`. `budget`: memory for both.
+    pub fn add_response<'a>(
+        &self,
+        decoded: &mut Decoded<'a>,
+        response: &'a Frame,
+        budget: i64,
+    ) -> Result<(), Odd> {
+        let body = response.response_body(&self.tags)?;
+        self.ids.bodies.add_response(decoded, body, budget)
+    }
+
+    /// Odd: Python finds it. `topic_name`: see `CommonPlan`.
     pub fn find(
         &self,
-        request: &[u8],
-        response: Option<&Frame>,
+        decoded: &Decoded<'_>,
         topic_name: &dyn Fn(&str) -> Option<String>,
-        budget: i64,
     ) -> Result<Mentioned, Odd> {
         let mut found = Mentioned::default();
-        if response.is_none() && !self.are_in_request() {
-            return Ok(found);
-        }
-        let response = response
-            .map(|frame| frame.response_body(&self.tags))
-            .transpose()?;
-        let decoded = self.ids.bodies.decoded(request, response, budget)?;
-        let refs = self.ids.refs_in(&decoded)?;
+        let refs = self.ids.refs_in(decoded)?;
         let mut shown = Shown::default();
         for id in refs.ids {
             let is_learned = || refs.learned.iter().any(|(learned, _)| *learned == id);
@@ -332,11 +333,17 @@ impl Mentions {
         ];
         for (topics, body) in both {
             if let Some(topics) = topics {
+                let mut latest = 0;
                 topics.find(body, &shown, None, &mut |topic, partition| {
+                    let is_latest =
+                        |place: &usize| found.topics.get(*place).is_some_and(|known| known == topic);
+                    let place = Some(latest).filter(is_latest);
+                    let place = place.or_else(|| found.topics.iter().position(|known| known == topic));
+                    latest = place.unwrap_or(found.topics.len());
                     match partition {
-                        Some(number) => found.partitions.push((topic.to_string(), number)),
-                        None if found.topics.iter().any(|known| known == topic) => (),
-                        None => found.topics.push(topic.to_string()),
+                        Some(number) => found.partitions.push((latest, number)),
+                        None if place.is_none() => found.topics.push(topic.to_string()),
+                        None => (),
                     }
                     Ok(())
                 })?;

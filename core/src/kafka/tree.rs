@@ -300,56 +300,79 @@ impl Bodies {
         &self,
         request: &'a [u8],
         response: Option<&'a [u8]>,
-        mut budget: i64,
+        budget: i64,
     ) -> Result<Decoded<'a>, Odd> {
-        let mut errors = Vec::new();
-        let (mut has_unknown, mut is_followed) = (false, false);
-        let mut decode = |shape: &Struct<Label>, data: &'a [u8]| {
-            let size = i64::try_from(data.len()).map_err(|_| Odd)?;
-            let is_costly = self.hold_messages && size > budget / PAYLOAD_COST;
-            if data.len() > LARGE_BYTES || is_costly {
+        let mut decoded = self.decoded_request(request, budget)?;
+        if let Some(response) = response {
+            self.add_response(&mut decoded, response, budget)?;
+        }
+        Ok(decoded)
+    }
+
+    /// Decodes a request, to which the response may be added.
+    pub fn decoded_request<'a>(&self, request: &'a [u8], budget: i64) -> Result<Decoded<'a>, Odd> {
+        let mut decoded = Decoded {
+            request: Value::Struct(Vec::new()),
+            response: Value::Struct(Vec::new()),
+            errors: Vec::new(),
+            has_unknown: false,
+            is_followed: false,
+            costs: [0; 2],
+        };
+        (decoded.request, decoded.costs[0]) = self.decode(&self.request, request, budget, &mut decoded)?;
+        Ok(decoded)
+    }
+
+    /// `budget`: the memory for both.
+    pub fn add_response<'a>(
+        &self,
+        decoded: &mut Decoded<'a>,
+        response: &'a [u8],
+        budget: i64,
+    ) -> Result<(), Odd> {
+        let left = budget - decoded.costs[0];
+        (decoded.response, decoded.costs[1]) = self.decode(&self.response, response, left, decoded)?;
+        Ok(())
+    }
+
+    /// Returns the values of a body and its cost.
+    fn decode<'a>(
+        &self,
+        shape: &Struct<Label>,
+        data: &'a [u8],
+        budget: i64,
+        decoded: &mut Decoded<'a>,
+    ) -> Result<(Value<'a>, i64), Odd> {
+        let size = i64::try_from(data.len()).map_err(|_| Odd)?;
+        let is_costly = self.hold_messages && size > budget / PAYLOAD_COST;
+        if data.len() > LARGE_BYTES || is_costly {
+            return Err(Odd);
+        }
+        let tree = Tree {
+            data,
+            payloads: &self.payloads,
+            budget,
+            errors: RefCell::default(),
+            has_unknown: Cell::new(false),
+        };
+        let mut decoding = Decoding {
+            reader: Reader::new(data, 0),
+            builder: &tree,
+            budget,
+            flexible: shape.tag_bytes.is_some(),
+            charges_text: false,
+        };
+        let fields = decoding.structure(shape)?;
+        let cost = budget - decoding.budget;
+        if decoding.reader.left() > 0 {
+            if !self.may_be_followed {
                 return Err(Odd);
             }
-            let tree = Tree {
-                data,
-                payloads: &self.payloads,
-                budget,
-                errors: RefCell::default(),
-                has_unknown: Cell::new(false),
-            };
-            let mut decoding = Decoding {
-                reader: Reader::new(data, 0),
-                builder: &tree,
-                budget,
-                flexible: shape.tag_bytes.is_some(),
-                charges_text: false,
-            };
-            let fields = decoding.structure(shape)?;
-            let cost = budget - decoding.budget;
-            budget = decoding.budget;
-            if decoding.reader.left() > 0 {
-                if !self.may_be_followed {
-                    return Err(Odd);
-                }
-                is_followed = true;
-            }
-            errors.append(&mut tree.errors.take());
-            has_unknown |= tree.has_unknown.get();
-            Ok((Value::Struct(fields), cost))
-        };
-        let (request, request_cost) = decode(&self.request, request)?;
-        let (response, response_cost) = match response {
-            Some(data) => decode(&self.response, data)?,
-            None => (Value::Struct(Vec::new()), 0),
-        };
-        Ok(Decoded {
-            request,
-            response,
-            errors,
-            has_unknown,
-            is_followed,
-            costs: [request_cost, response_cost],
-        })
+            decoded.is_followed = true;
+        }
+        decoded.errors.append(&mut tree.errors.take());
+        decoded.has_unknown |= tree.has_unknown.get();
+        Ok((Value::Struct(fields), cost))
     }
 
     /// Learns the names in both bodies.

@@ -16,13 +16,14 @@ use crate::python::line::{followed, is_usual, PyLine};
 use crate::python::row::{MentionsPlan, PyRow};
 use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
+use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
-use crate::sinks::rows::{RowPlan, Rows};
+use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
 use crate::sinks::table_rows::{AliveMembers, Table};
@@ -44,6 +45,7 @@ pub struct Receivers {
     tally: Option<Object>,
     slow: Option<Object>,
     memory: Option<Object>,
+    times: Option<Object>,
 }
 
 /// `Conditions` of kdissect/sinks/plan.py.
@@ -141,6 +143,10 @@ impl Receivers {
                 );
                 give_to(py, &self.carried, arguments)
             }
+            Handed::Times(passed) => {
+                let arguments = (passed.unwritten_ns, passed.shown_ns, passed.seen_ns);
+                give_to(py, &self.times, arguments)
+            }
             Handed::Memory((info, memory)) => give_to(py, &self.memory, (info, MemoryState::of(memory))),
             Handed::Slow(ranked) => {
                 let (rank, slow) = *ranked;
@@ -213,7 +219,7 @@ impl<'py> FromPyObject<'_, 'py> for Plan {
         let kind = output.get_type().name()?;
         let mut receivers = Receivers::default();
         let sink: Box<dyn Sink> = match kind.to_cow()?.as_ref() {
-            "LinePlan" => Box::new(Lines::new(line_plan(&output)?)),
+            "LinePlan" => Box::new(Lines::new(line_plan(&output, &mut receivers)?)),
             "RecordPlan" => Box::new(RecordWriter::new(
                 record_plan(&output, &mut receivers)?,
                 partition_test(get(&output, "is_partition")?),
@@ -271,7 +277,19 @@ fn common_plan<T>(
     })
 }
 
-fn line_plan(plan: &Bound<'_, PyAny>) -> PyResult<LinePlan> {
+/// `TimeFormat` of a plan.
+fn time_format(plan: &Bound<'_, PyAny>) -> PyResult<TimeFormat> {
+    let format = plan.getattr("times")?;
+    let (name, first_ns): (String, i64) = (get(&format, "since")?, get(&format, "first_ns")?);
+    Ok(TimeFormat {
+        digits: get(&format, "digits")?,
+        width: get(&format, "width")?,
+        since: Since::named(&name, first_ns).ok_or_else(|| PyValueError::new_err(name))?,
+    })
+}
+
+fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<LinePlan> {
+    receivers.times = Some(get(plan, "pass_times")?);
     let (client, rejected): (Function, Function) = (get(plan, "client")?, get(plan, "rejected")?);
     let follow: Arc<Function> = Arc::new(get(plan, "follow")?);
     let api = move |py: Python<'_>, place: (i16, i16), of_api: &Function| {
@@ -293,7 +311,7 @@ fn line_plan(plan: &Bound<'_, PyAny>) -> PyResult<LinePlan> {
     };
     Ok(LinePlan {
         common: common_plan(plan, api)?,
-        digits: get(plan, "digits")?,
+        times: time_format(plan)?,
         gap: get(plan, "gap")?,
         width: get(plan, "width")?,
         client: Box::new(move |id| Python::attach(|py| client.call(py, (id,)))),
@@ -335,6 +353,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
@@ -345,7 +364,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         common: common_plan(plan, row_api)?,
         columns: columns.collect::<PyResult<_>>()?,
         end: get(plan, "end")?,
-        is_csv: get(plan, "is_csv")?,
+        format: RowFormat::named(&format).ok_or_else(|| unknown(&format))?,
         tables: tables.collect::<PyResult<_>>()?,
         log: log
             .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, receivers)?)))
@@ -386,7 +405,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     Ok(RecordPlan {
         common: common_plan(plan, row_api)?,
         format: RecordFormat::named(&format).ok_or_else(|| PyValueError::new_err(format))?,
-        digits: get(plan, "digits")?,
+        times: time_format(plan)?,
         columns: columns.collect::<PyResult<_>>()?,
         end: get(plan, "end")?,
         encodings: get(plan, "encodings")?,

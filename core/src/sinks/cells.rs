@@ -177,6 +177,8 @@ impl RowFacts<'_> {
 pub enum Cell<'a> {
     Json(&'a mut Vec<u8>),
     Csv(&'a mut Vec<u8>),
+    /// Between tabs: no character may need an escape.
+    Fields(&'a mut Vec<u8>),
     /// Of lines for people; an absent value is `-`.
     Text(&'a mut Vec<u8>),
     Column(&'a mut Column, &'a mut usize),
@@ -186,7 +188,7 @@ impl Cell<'_> {
     pub fn null(&mut self) -> Result<(), Odd> {
         match self {
             Cell::Json(out) => out.extend_from_slice(b"null"),
-            Cell::Csv(_) => (),
+            Cell::Csv(_) | Cell::Fields(_) => (),
             Cell::Text(out) => out.push(b'-'),
             Cell::Column(column, cost) => **cost += column.null()?,
         }
@@ -196,7 +198,9 @@ impl Cell<'_> {
     pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
         match (number, self) {
             (None, cell) => return cell.null(),
-            (Some(number), Cell::Json(out) | Cell::Csv(out) | Cell::Text(out)) => put(out, number),
+            (Some(number), Cell::Json(out) | Cell::Csv(out) | Cell::Fields(out) | Cell::Text(out)) => {
+                put(out, number);
+            }
             (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
         }
         Ok(())
@@ -204,7 +208,7 @@ impl Cell<'_> {
 
     pub fn bool(&mut self, value: bool) -> Result<(), Odd> {
         match self {
-            Cell::Json(out) | Cell::Text(out) => {
+            Cell::Json(out) | Cell::Fields(out) | Cell::Text(out) => {
                 out.extend_from_slice(if value { b"true" } else { b"false" });
             }
             Cell::Csv(out) => out.extend_from_slice(if value { b"True" } else { b"False" }),
@@ -218,6 +222,7 @@ impl Cell<'_> {
             (None, cell) => return cell.null(),
             (Some(text), Cell::Json(out)) => json_text(text.as_bytes(), out),
             (Some(text), Cell::Csv(out)) => quoted(text.as_bytes(), out),
+            (Some(text), Cell::Fields(out)) => printable(text.as_bytes(), out)?,
             (Some(text), Cell::Text(out)) => out.extend_from_slice(text.as_bytes()),
             (Some(text), Cell::Column(column, cost)) => **cost += column.text(text)?,
         }
@@ -240,6 +245,14 @@ impl Cell<'_> {
                 let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
                 quoted(texts.join(";").as_bytes(), out);
             }
+            Cell::Fields(out) => {
+                for (place, text) in texts.iter().enumerate() {
+                    if place > 0 {
+                        out.push(b';');
+                    }
+                    printable(text.as_ref().as_bytes(), out)?;
+                }
+            }
             Cell::Column(column, cost) => {
                 **cost += column.list(|element| {
                     texts
@@ -255,6 +268,7 @@ impl Cell<'_> {
         match self {
             Cell::Json(out) => out.extend_from_slice(json),
             Cell::Csv(out) => quoted(json, out),
+            Cell::Fields(out) => printable(json, out)?,
             Cell::Text(out) => out.extend_from_slice(json),
             Cell::Column(column, cost) => **cost += column.bytes(json)?,
         }
@@ -264,9 +278,10 @@ impl Cell<'_> {
     /// Text written by Python, or a value for a column.
     fn constant(&mut self, constant: &Option<Constant>) -> Result<(), Odd> {
         match (constant, self) {
-            (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out) | Cell::Text(out)) => {
-                out.extend_from_slice(text.as_bytes())
-            }
+            (
+                Some(Constant::Text(text)),
+                Cell::Json(out) | Cell::Csv(out) | Cell::Fields(out) | Cell::Text(out),
+            ) => out.extend_from_slice(text.as_bytes()),
             (Some(Constant::Text(text)), cell) => return cell.text(Some(text)),
             (Some(Constant::Number(number)), cell) => return cell.number(Some(*number)),
             (Some(Constant::Fields(fields)), Cell::Column(column, cost)) => {
@@ -301,6 +316,15 @@ pub fn csv(payload: Option<&[u8]>, between: &[u8], out: &mut Vec<u8>) {
     };
     out.extend_from_slice(between);
     out.extend_from_slice(encoding);
+}
+
+/// Writes text that needs no escapes. Odd: some of it may.
+fn printable(text: &[u8], out: &mut Vec<u8>) -> Result<(), Odd> {
+    if !text.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        return Err(Odd);
+    }
+    out.extend_from_slice(text);
+    Ok(())
 }
 
 /// Writes a cell of CSV, in quotes if it needs them.

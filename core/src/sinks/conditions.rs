@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header};
 use crate::exchanges::content::{Mentioned, Mentions};
+use crate::kafka::tree::Decoded;
 use crate::{guarded, Odd, Why};
 
 const SIZE_BYTES: usize = 4;
@@ -268,7 +269,8 @@ impl NameTest {
             add(self.vote(name, None, None)?);
         }
         if self.kind == Mention::Partition {
-            for (topic, number) in &mentioned.partitions {
+            for (place, number) in &mentioned.partitions {
+                let topic = mentioned.topics.get(*place).ok_or(Odd)?;
                 add(self.vote(topic, None, Some(*number))?);
             }
         }
@@ -381,13 +383,14 @@ impl Criteria {
             let has_ids = || mentions.as_ref().is_none_or(|each| each.has_ids());
             let needs_all = notes_names || (notes_ids && has_ids());
             let needs_response = self.name_tests.iter().any(NameTest::needs_response);
+            let mut request = None; // decoded
             if is_open && !needs_all && !needs_response {
-                mentioned = self.find(candidate, &mentions, false).ok();
+                mentioned = self.find(candidate, &mentions, &mut request, false).ok();
                 let mentioned = mentioned.as_ref();
                 known = self.test_bodies(&Facts { mentioned, ..facts })?;
             }
             if needs_all || (is_open && known.is_none()) {
-                mentioned = match self.find(candidate, &mentions, true) {
+                mentioned = match self.find(candidate, &mentions, &mut request, true) {
                     Err(odd) if needs_all => return Err(odd),
                     found => found.ok(),
                 };
@@ -429,27 +432,43 @@ impl Criteria {
             .clone()
     }
 
-    /// What bodies mention; most requests mention all that decides, so the response can wait.
-    fn find(
+    /// What bodies mention; most requests mention all that decides, so the response can wait. Leaves the decoded
+    /// request in `decoded` for the response.
+    fn find<'a>(
         &self,
-        candidate: &Candidate<'_>,
+        candidate: &Candidate<'a>,
         mentions: &Option<Arc<Mentions>>,
+        decoded: &mut Option<Decoded<'a>>,
         in_response: bool,
     ) -> Result<Mentioned, Odd> {
         let mentions = mentions.as_ref().ok_or_else(|| Why::Layout.odd())?;
-        let topic_name = |id: &str| (self.topic_name)(id, candidate.completed_ns);
-        let request = candidate
-            .request
-            .data
-            .get(candidate.header.body_pos..)
-            .ok_or(Odd)?;
-        let response = candidate
-            .response
-            .filter(|_| in_response && mentions.are_in_response());
-        let is_partial = candidate.response.is_some() && !in_response && mentions.are_in_response();
-        let mut found = guarded(|| mentions.find(request, response, &topic_name, self.budget))?;
-        found.is_partial = is_partial;
-        Ok(found)
+        let has_response = candidate.response.is_some() && mentions.are_in_response();
+        let response = candidate.response.filter(|_| in_response && has_response);
+        if response.is_none() && !mentions.are_in_request() {
+            return Ok(Mentioned {
+                is_partial: has_response && !in_response,
+                ..Mentioned::default()
+            });
+        }
+        guarded(|| {
+            let mut bodies = match decoded.take() {
+                Some(request) => request,
+                None => {
+                    let body = candidate.request.data.get(candidate.header.body_pos..);
+                    mentions
+                        .ids
+                        .bodies
+                        .decoded_request(body.ok_or(Odd)?, self.budget)?
+                }
+            };
+            if let Some(response) = response {
+                mentions.add_response(&mut bodies, response, self.budget)?;
+            }
+            let mut found = mentions.find(&bodies, &|id| (self.topic_name)(id, candidate.completed_ns))?;
+            found.is_partial = has_response && !in_response;
+            *decoded = Some(bodies);
+            Ok(found)
+        })
     }
 }
 

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
 use crate::exchanges::content::ApiRange;
 use crate::kafka::tree::{Bodies, Decoded, TopicNames};
-use crate::sinks::decimal::push_digits;
 use crate::{Odd, Why};
 
-const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
 /// The first bytes of an ApiVersions response of any version.
 const UNSUPPORTED_VERSION: [u8; 2] = 35i16.to_be_bytes();
@@ -172,34 +170,6 @@ impl<T> KnownApis<T> {
         let known = self.0.entry((header.api_key, header.api_version));
         let api = known.or_insert_with_key(|(api_key, api_version)| (common.api)(*api_key, *api_version));
         api.as_ref().ok_or_else(|| Why::Layout.odd())
-    }
-}
-
-/// Texts around the digits of the latest second.
-#[derive(Default)]
-pub struct Clock(Option<(i64, String, String)>);
-
-impl Clock {
-    /// Writes a time, with this many digits after the decimal point.
-    pub fn write<T>(
-        &mut self,
-        common: &CommonPlan<T>,
-        time_ns: i64,
-        places: u32,
-        out: &mut String,
-    ) -> Result<(), Odd> {
-        let (second, rest) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
-        if self.0.as_ref().is_none_or(|known| known.0 != second) {
-            let (before, after) = (common.around)(second)?;
-            self.0 = Some((second, before, after));
-        }
-        let (_, before, after) = self.0.as_ref().ok_or(Odd)?;
-        let left_out = 9_u32.checked_sub(places).ok_or(Odd)?;
-        out.push_str(before);
-        out.push('.');
-        push_digits(out, rest.unsigned_abs() / 10_u64.pow(left_out), places as usize);
-        out.push_str(after);
-        Ok(())
     }
 }
 

@@ -17,6 +17,16 @@ pub enum Handed {
     Slow(Box<(Rank, Slow)>),
     /// What the exchanges of a connection share, and what it remembers of them.
     Memory((Handle, ConnectionMemory)),
+    Times(PassedTimes),
+}
+
+/// When exchanges began that lines were written of since the last call: the first that is shown, if its time is left
+/// to Python; the last that is shown; and the last.
+#[derive(Debug, Default, PartialEq)]
+pub struct PassedTimes {
+    pub unwritten_ns: Option<i64>,
+    pub shown_ns: Option<i64>,
+    pub seen_ns: Option<i64>,
 }
 
 /// The batches in an exchange, which Python joins with those in others, and where its text is.

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use crate::exchanges::connection::{Frame, Header};
 use crate::kafka::tree::Decoded;
 use crate::sinks::about_template::Line;
+use crate::sinks::clock::{Clock, TimeFormat};
 use crate::sinks::decimal::push;
 use crate::sinks::facts::{
-    Answered, Clock, CommonPlan, Constant, Constants, Errors, Known, KnownApis, Unacknowledged,
+    Answered, CommonPlan, Constant, Constants, Errors, Known, KnownApis, Unacknowledged,
 };
+use crate::sinks::handed::Handed;
 use crate::sinks::sink::Sink;
 use crate::Odd;
 
@@ -31,8 +33,7 @@ const CLIENTS: usize = 4096;
 #[allow(clippy::type_complexity)] // of functions
 pub struct LinePlan {
     pub common: CommonPlan<Described>,
-    /// Digits after the decimal point.
-    pub digits: u32,
+    pub times: TimeFormat,
     /// Text between columns.
     pub gap: String,
     /// Width of the latency.
@@ -95,10 +96,10 @@ pub struct Lines {
 impl Lines {
     pub fn new(plan: LinePlan) -> Self {
         Lines {
+            clock: Clock::new(plan.times),
             plan,
             apis: KnownApis::default(),
             clients: BTreeMap::new(),
-            clock: Clock::default(),
             errors: Errors::default(),
             rejections: Rejections::default(),
             line: String::new(),
@@ -119,11 +120,7 @@ impl Lines {
     /// Begins a line: all cells before the latency.
     fn begin(&mut self, header: &Header, request: &Frame, shared: &[Option<Constant>]) -> Result<(), Odd> {
         let LinePlan {
-            common,
-            digits,
-            gap,
-            client,
-            ..
+            common, gap, client, ..
         } = &self.plan;
         let (_, _, api) = self.apis.get(common, header)?;
 
@@ -142,7 +139,7 @@ impl Lines {
 
         let text = &mut self.line;
         text.clear();
-        self.clock.write(common, request.end_ns, *digits, text)?;
+        self.clock.write(common, request.end_ns, text)?;
         let mut add = |cell: &str| {
             text.push_str(gap);
             text.push_str(cell);
@@ -161,6 +158,13 @@ impl Lines {
             text.push(' ');
         }
         text.push_str(&self.plan.gap);
+    }
+
+    /// From here on nothing may be odd.
+    fn finish_line(&mut self, request: &Frame, is_selected: bool, out: &mut Vec<u8>) {
+        self.clock.pass(request.end_ns, is_selected);
+        out.extend_from_slice(self.line.trim_end().as_bytes());
+        out.push(b'\n');
     }
 }
 
@@ -188,7 +192,7 @@ impl Sink for Lines {
         let body = request.data.get(header.body_pos..).ok_or(Odd)?;
         let text = &mut self.line;
         match described.write(known, (body, None), common, completed_ns, text)? {
-            (_, false) => finish_line(text, out),
+            (_, false) => self.finish_line(request, exchange.is_selected, out),
             _ => return Err(Odd),
         }
         Ok(())
@@ -218,7 +222,7 @@ impl Sink for Lines {
             common.check_flaws(true)?;
             exchange.check_errors(true)?;
             text.push_str(self.rejections.text(rejected, exchange)?);
-            finish_line(text, out);
+            self.finish_line(exchange.request, exchange.is_selected, out);
             return Ok(());
         }
         let bodies = (exchange.request_body()?, Some(exchange.response_body(tags)?));
@@ -238,7 +242,7 @@ impl Sink for Lines {
         if is_followed {
             word(followed);
         }
-        finish_line(text, out);
+        self.finish_line(exchange.request, exchange.is_selected, out);
         Ok(())
     }
 
@@ -252,11 +256,10 @@ impl Sink for Lines {
     fn has_parts(&self) -> bool {
         false
     }
-}
 
-fn finish_line(text: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(text.trim_end().as_bytes());
-    out.push(b'\n');
+    fn flush(&mut self, to: &mut Vec<Handed>) {
+        to.extend(self.clock.flush().map(Handed::Times));
+    }
 }
 
 /// Texts for unsupported ApiVersions requests, by version and by frames without their correlation IDs.

@@ -3,6 +3,7 @@
 
 pub mod about_template;
 pub mod cells;
+pub mod clock;
 pub mod columns;
 pub mod conditions;
 pub mod connection_log;

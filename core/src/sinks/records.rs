@@ -14,10 +14,9 @@ use crate::kafka::messages;
 use crate::kafka::records::{self, Bounds, Record};
 use crate::kafka::tree::{field, Decoded, Value, NO_ID};
 use crate::sinks::cells::{csv, Cell, Content, RowFacts};
+use crate::sinks::clock::{Clock, TimeFormat};
 use crate::sinks::conditions::{NameTest, Vote};
-use crate::sinks::facts::{
-    Answered, Clock, CommonPlan, Constant, Constants, Handle, Known, KnownApis, Learn,
-};
+use crate::sinks::facts::{Answered, CommonPlan, Constant, Constants, Handle, Known, KnownApis, Learn};
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::{json, plain_text};
 use crate::sinks::sink::Sink;
@@ -160,8 +159,8 @@ pub struct Payloads<'a> {
 pub struct RecordPlan {
     pub common: CommonPlan<Arc<Row>>,
     pub format: RecordFormat,
-    /// After the decimal point of the time of a record.
-    pub digits: u32,
+    /// Of when a record was seen.
+    pub times: TimeFormat,
     /// The text before each column, and its content.
     pub columns: Vec<(String, RecordContent)>,
     /// The text after a record.
@@ -357,11 +356,11 @@ impl RecordWriter {
     pub fn new(plan: RecordPlan, partitions: Option<NameTest>) -> Self {
         RecordWriter {
             writer: Writer {
+                clock: Clock::new(plan.times),
+                record_clock: Clock::of_moments(TIMESTAMP_DIGITS),
                 plan,
                 labels: Default::default(),
                 partitions,
-                clock: Clock::default(),
-                record_clock: Clock::default(),
                 template: SharedText::default(),
             },
             apis: KnownApis::default(),
@@ -653,8 +652,7 @@ impl Writer {
                         ms => {
                             time.clear();
                             let ns = ms.checked_mul(MS_NS).ok_or(Odd)?;
-                            self.record_clock
-                                .write(&plan.common, ns, TIMESTAMP_DIGITS, &mut time)?;
+                            self.record_clock.write(&plan.common, ns, &mut time)?;
                             format.cell(out).text(Some(&time))?;
                         }
                     },
@@ -713,8 +711,7 @@ impl Writer {
                         request.end_ns
                     };
                     time.clear();
-                    let digits = self.plan.digits;
-                    self.clock.write(&self.plan.common, end_ns, digits, &mut time)?;
+                    self.clock.write(&self.plan.common, end_ns, &mut time)?;
                     cell.text(Some(&time))?;
                 }
                 RecordContent::Topic => cell.text(each.name())?,
@@ -965,7 +962,7 @@ mod tests {
                 leaves_flaws: false,
             },
             format: RecordFormat::Json,
-            digits: 6,
+            times: TimeFormat::of_moments(6),
             columns: Vec::new(),
             end: String::new(),
             encodings: Default::default(),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
 use crate::sinks::cells::{Cell, Content, RowFacts};
+use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
-    Answered, Clock, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
+    Answered, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
 use crate::sinks::handed::Handed;
 use crate::sinks::record_lines::value_json;
@@ -31,7 +32,7 @@ pub struct RowPlan {
     pub columns: Vec<(String, Content)>,
     /// The text after a row.
     pub end: String,
-    pub is_csv: bool,
+    pub format: RowFormat,
     /// Where rows go instead.
     pub tables: Vec<Table>,
     /// Where exchanges are counted.
@@ -45,6 +46,33 @@ pub struct RowPlan {
     pub expected: Box<dyn Fn(&Handle, i16, i64, &[String]) -> Result<Vec<String>, Odd> + Send + Sync>,
     /// What connections remember, to split latencies.
     pub memory: Option<MemoryPlan>,
+}
+
+/// How values are written.
+#[derive(Clone, Copy, PartialEq)]
+pub enum RowFormat {
+    Json,
+    Csv,
+    Fields,
+}
+
+impl RowFormat {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "json" => RowFormat::Json,
+            "csv" => RowFormat::Csv,
+            "fields" => RowFormat::Fields,
+            _ => return None,
+        })
+    }
+
+    fn cell(self, out: &mut Vec<u8>) -> Cell<'_> {
+        match self {
+            RowFormat::Json => Cell::Json(out),
+            RowFormat::Csv => Cell::Csv(out),
+            RowFormat::Fields => Cell::Fields(out),
+        }
+    }
 }
 
 /// Writes rows.
@@ -78,7 +106,7 @@ impl Rows {
             plan,
             apis: KnownApis::default(),
             capture: None,
-            clock: Clock::default(),
+            clock: Clock::of_moments(DIGITS),
             errors: Errors::default(),
             bodies: Default::default(),
             time: String::new(),
@@ -126,7 +154,7 @@ impl Sink for Rows {
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
         self.time.clear();
         if plan.tables.is_empty() {
-            self.clock.write(common, request.end_ns, DIGITS, &mut self.time)?;
+            self.clock.write(common, request.end_ns, &mut self.time)?;
         }
         let values = [&decoded.request, &decoded.response];
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
@@ -204,6 +232,17 @@ impl Sink for Rows {
                 return Err(odd);
             }
         }
+        if exchange.is_selected {
+            let start = out.len();
+            for (before, content) in &plan.columns {
+                out.extend_from_slice(before.as_bytes());
+                found.write(*content, &mut plan.format.cell(out))?;
+            }
+            if plan.format == RowFormat::Csv && plan.columns.len() == 1 && out.len() == start {
+                out.extend_from_slice(b"\"\""); // so that it is no empty line
+            }
+            out.extend_from_slice(plan.end.as_bytes());
+        }
         // From here on nothing may be odd.
         if let Some((splitter, noted)) = splitter {
             splitter.note(row, &noted, response.end_ns);
@@ -218,19 +257,6 @@ impl Sink for Rows {
             let bytes = [request, response].map(|frame| (SIZE_BYTES + frame.data.len()) as u64);
             log.add(exchange, found.client_id, bytes)?;
         }
-        if !exchange.is_selected {
-            return Ok(());
-        }
-        for (before, content) in &plan.columns {
-            out.extend_from_slice(before.as_bytes());
-            let mut cell = if plan.is_csv {
-                Cell::Csv(out)
-            } else {
-                Cell::Json(out)
-            };
-            found.write(*content, &mut cell)?;
-        }
-        out.extend_from_slice(plan.end.as_bytes());
         Ok(())
     }
 
