@@ -29,11 +29,8 @@ QUICK_JAVA = (
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
 }
-"""For few rows: compiling queries, and planning them anew after each stage, takes longer than running them.
-Long runs have Spark's defaults.
-"""
+"""For few rows: compiling queries takes longer than running them. Long runs have Spark's defaults."""
 PLACE = SparkTarget(
     master="local[2]",
     conf={

@@ -88,7 +88,7 @@ def frame_of(spark: SparkSession) -> Callable[..., DataFrame]:
     known: dict[str, DataFrame] = {}
 
     def frame(exported: Exported, job: str, **options: Any) -> DataFrame:
-        key = f"{exported.directory} {job} {options}"
+        key = f"{exported.directory} {job} {sorted(options.items())}"
         if key not in known:
             ((name, known[key]),) = report(spark, str(exported.directory), [job], **options)
             assert name == job

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.spark.jobs.conftest import Exported
 
-BY = {"latency": ["topic", "client"], "waits": ["topic"], "errors": ["topic", "broker"]}
+BY = {"latency": ["topic", "client"], "waits": ["topic"], "errors": ["topic", "broker"], "throttle": ["api"]}
 
 
 def on_duckdb(database: Any, exported: Exported, job: str, **options: Any) -> list[dict[str, Any]]:
