@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import unit
+from tests.workers import LONG, unit
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,6 +19,10 @@ def files(text: str) -> list[str]:
 
 def test_a_file_is_a_unit() -> None:
     assert unit("tests/net/test_tcp.py") == "tests/net/test_tcp.py"
+
+
+def test_units_that_take_long_exist() -> None:
+    assert {*LONG} <= {unit(file) for file in files("")}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 SPARK = "spark"
+LONG = (
+    SPARK,
+    "live",
+    "tests/ways/test_matrix.py",
+    "tests/test_oversized.py",
+    "tests/test_lending.py",
+    "tests/test_conditions.py",
+    "tests/test_growth.py",
+    "tests/capture/test_stores.py",
+    "tests/tables/test_export.py",
+    "tests/cli/test_hash_seeds.py",
+    "tests/cli/test_same_documents.py",
+)
+"""Units that take long, also those of few tests: one that is begun last would run alone."""
 ROOT = Path(__file__).resolve().parent.parent
 TALKS = re.compile(r"^from tests\.(cli\.living|loopback|terminal) import", re.MULTILINE)
 
@@ -31,14 +45,12 @@ def unit(file: str) -> str:
 
 
 class Units(LoadScopeScheduling):
-    """Gives each process a unit after the other; that with Spark first, which takes longest, then that of
-    most tests.
-    """
+    """Gives each process a unit after the other; first those that take longest, then that of most tests."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if SPARK in self.workqueue:
-            self.workqueue.move_to_end(SPARK, last=False)
+        if first := next(filter(self.workqueue.__contains__, LONG), None):
+            self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
