@@ -1,7 +1,7 @@
 """What breaks first if Spark decodes a hundred terabytes? A plan from measured units, without Spark.
 
     python benchmarks/spark_scale.py [--work bulk|chatty|...] [--megabytes 100]
-        [--terabytes 100] [--files 1000000] [--cores 1000]
+        [--terabytes 100] [--files 1000000] [--cores 1000] [--parts 4]
 
 Generates a capture (traffic.py), divides it into files, and runs in this process what tasks and the driver of
 ``spark decode`` run (kdissect/spark/), each part with its CPU time and the bytes of what it sends. From these
@@ -45,7 +45,6 @@ from kdissect.tables.rows import DEFAULT_TABLES  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PARTS = 4
 REPEATED = 2000
 RUNS = 50
 PATH = "/share/captures/2026-11-28/broker-0123/kafka.pcap-{:07}"
@@ -83,9 +82,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measured(
-    captures: list[Path], directory: Path, files_of_run: int
+    captures: list[Path], directory: Path, files_of_run: int, count: int
 ) -> tuple[dict[str, float], dict[str, Sent]]:
-    """CPU seconds of the stages, and what their values cost."""
+    """CPU seconds of the stages, with ``count`` parts, and what their values cost."""
     seconds: dict[str, float] = {}
     seconds["examine captures"], examined = timed(
         lambda: [examine(str(path), DEFAULT, RANGE_BYTES) for path in captures]
@@ -97,11 +96,11 @@ def measured(
     export = ExportOptions(directory / "tables", PARQUET, tables=DEFAULT_TABLES)
     job = ExportJob(Options(), export, tuple(divided.files), divided.first_ns)
     seconds["write bundles"], batches = timed(
-        lambda: list(read_ranges(len(expected), PARTS, DEFAULT, directory, [expected]))
+        lambda: list(read_ranges(len(expected), count, DEFAULT, directory, [expected]))
     )
     (counts,) = batches[0]["data"].to_pylist()
     in_parts = partial(parts.parts_in_files, counts_in(counts).files)
-    of_parts = [pa.RecordBatch.from_pydict({"id": [part]}) for part in range(PARTS)]
+    of_parts = [pa.RecordBatch.from_pydict({"id": [part]}) for part in range(count)]
     seconds["learn facts"], learned = timed(
         lambda: [_value(parts.learn_shuffled(job, 0, in_parts, [part])) for part in of_parts]
     )
@@ -192,6 +191,7 @@ def main() -> None:
     parser.add_argument("--terabytes", type=float, default=100)
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--cores", type=int, default=1000)
+    parser.add_argument("--parts", type=int, default=4, help="of the connections of the small capture")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kdissect-benchmark-") as name:
         directory = Path(name)
@@ -202,8 +202,10 @@ def main() -> None:
         ranges = arguments.files * (round(of_file / RANGE_BYTES) if of_file > 2 * RANGE_BYTES else 1)
         tasks = task_count(planned, arguments.cores)
         files_of_run = -(-arguments.files // tasks)
-        measured(captures, directory, files_of_run)  # what is generated and loaded once is not measured
-        seconds, sent = measured(captures, directory, files_of_run)
+        measured(
+            captures, directory, files_of_run, arguments.parts
+        )  # what is generated and loaded once is not measured
+        seconds, sent = measured(captures, directory, files_of_run, arguments.parts)
     what = f"{arguments.terabytes:,g} TB of {arguments.work} traffic in {arguments.files:,} files"
     print(f"{what}, on {arguments.cores:,} cores; units from {size / 1e6:,.0f} MB\n")
     show(Plan(planned, arguments.files, ranges, tasks, arguments.cores), size, seconds, sent)

@@ -102,6 +102,8 @@ def is_first_request(
         return False
     (size,) = _SIZE.unpack_from(run.data)
     captured = min(size, len(run.data) - _SIZE.size)
+    if captured < min(size, search.undecided) and not final and search.end == run.end:
+        return None
     frame = search.read(_SIZE.size, size if captured == size else _PREFIX)
     header = _header(frame)
     if header is None:
@@ -116,7 +118,11 @@ def is_first_request(
             return False
         if names_client is None:
             return False if final else None
-        return names_client if final or search.end > run.end or captured >= _ENOUGH_BYTES else None
+        if final or search.end > run.end or captured >= _ENOUGH_BYTES:
+            return names_client
+        if captured >= _PREFIX:  # more packets do not change what is decoded
+            search.undecided = _ENOUGH_BYTES
+        return None
     fits = fits_request(frame)
     if fits and names_client is not None:
         return True

@@ -81,12 +81,13 @@ class Search:
         end: position after the last byte, relative to the start of the search.
         held: bytes held, and overhead for each item.
         effort: bytes that were read to confirm positions.
+        undecided: fewer bytes of a first frame decide nothing, unless they are the last.
         work: bytes fed, ``ITEM_COST`` for each item, and what ``Locate`` functions add.
     """
 
     __slots__ = (
         "_at_start", "_fed", "_items", "_limits", "_lost_missing", "_lost_skipped", "_scans",
-        "effort", "end", "held", "runs", "work",
+        "effort", "end", "held", "runs", "undecided", "work",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, *, at_start: bool = False, skipped: int = 0) -> None:
@@ -101,6 +102,7 @@ class Search:
         self.end = 0
         self.held = 0
         self.effort = 0
+        self.undecided = 0
         self.work = 0
 
     @property

@@ -73,7 +73,7 @@ _TASKS_PER_CORE = 4  # enough that no core waits for long for the last one
 _TASK_BYTES = 32 * MIB  # of captures or of small files, below which a task costs more than its work
 _MAX_COMBINING = 1000  # tasks that combine files
 _MOVES = 16  # at a time
-_SPREAD = 10_000  # rows that Spark divides among all cores
+_SPREAD = 4000  # rows that Spark divides among all cores
 
 
 class UnsharedError(OutputError):

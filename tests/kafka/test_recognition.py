@@ -67,6 +67,29 @@ def begins(held: Search, *, final: bool = False) -> bool | None:
     return is_first_request(held, held.first_run, final)
 
 
+@pytest.mark.parametrize("size", [5000, 80_000])
+@pytest.mark.parametrize("client_id", ["shop", "\x01\x02", None])
+def test_a_long_first_request_is_decided_as_if_its_packets_came_together(
+    size: int, client_id: str | None
+) -> None:
+    """Most of them change nothing, so it is not decoded again for each."""
+    records = Random(7).randbytes(size)
+    body = {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [{"records": records}]}]}
+    payload = request(PRODUCE, 9, body, client_id=client_id)
+    packets = [payload[start : start + 1000] for start in range(0, len(payload), 1000)]
+    growing = Search(DEFAULT, at_start=True)
+    for number, packet in enumerate(packets, 1):
+        growing.feed(data(packet))
+        together = search(b"".join(packets[:number]), at_start=True)
+        assert begins(growing) == begins(together)
+        if (
+            number == 40 and client_id != "\x01\x02"
+        ):  # at most: a prefix of each of the first packets, until it is complete
+            assert growing.effort < 20_000
+    growing.feed(gap(1))
+    assert begins(growing) == begins(search(payload, at_start=True))
+
+
 @pytest.mark.parametrize("name", OTHER_PROTOCOLS)
 def test_other_protocols_are_not_taken_for_kafka(name: str) -> None:
     payload = OTHER_PROTOCOLS[name]
