@@ -159,7 +159,7 @@ class ConnectionState(NamedTuple):
 
     @property
     def is_reported(self) -> bool:
-        """Whether observers are to be told of its end: also if it was refused."""
+        """Whether observers note its end: also if it was refused."""
         is_refused = self.tcp.is_half_open and self.tcp.analysis is not None
         return self.kafka is not None or self.unread is not None or is_refused
 
