@@ -1447,9 +1447,9 @@ impl Lending {
         segments.extend(reset.filter(|_| goes_on).map(|(_, side, each)| bare(*side, each)));
         let stream = |side: usize| {
             let each = &connection.directions[side];
-            let is_begun = opening.is_some() && (side == CLIENT || !connection.is_half_open());
+            let has_syn = opening.is_some() && (side == CLIENT || !connection.is_half_open());
             StreamState {
-                first: is_begun.then_some(each.first),
+                first: has_syn.then_some(each.first),
                 next: each.next,
                 acknowledged: each.acknowledged,
                 fin_ns: each.fin_ns,
