@@ -157,6 +157,12 @@ class ConnectionState(NamedTuple):
     latest: tuple[int, int] | None = None
     unread: UnreadState | None = None
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether observers note its end: also if it was refused."""
+        is_refused = self.tcp.is_half_open and self.tcp.analysis is not None
+        return self.kafka is not None or self.unread is not None or is_refused
+
 
 class _Left(NamedTuple):
     """An exchange that the core leaves, as an event, and the packet of its place."""
@@ -257,6 +263,8 @@ class Lending:
             reach=min(2 * limits.stream_bytes, _MAX_REACH),
         )
 
+        self._info = partial(_info, connections.ids, cluster_of)
+
         def introduction(frame: bytes) -> tuple[bool, str | None, str | None]:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
@@ -276,7 +284,7 @@ class Lending:
             refused,
             connections.shard,
             is_needed,
-            partial(_info, connections.ids, cluster_of),
+            self._info,
         )
         self._core = core.native.Lending(stage_limits, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
@@ -495,7 +503,7 @@ class Lending:
             EndedThere(
                 state.ordinal,
                 state.tcp.ended,
-                None if state.kafka is None and state.unread is None else self._closed(state),
+                self._closed(state) if state.is_reported else None,
                 state.tcp.segments[0].time_ns if state.duplex is None else None,
             )
             for state in states
@@ -504,16 +512,16 @@ class Lending:
     def _closed(self, state: ConnectionState) -> Event:
         """The end of a connection in the core; its objects get the state that it has reached."""
         tcp, last = state.tcp, state.kafka or state.unread
-        assert last is not None
-        info = last.info
         if state.duplex is None:
-            assert info is not None
             _, packet, time_ns, interface, *_ = tcp.segments[0]
+            info = None if last is None else last.info
+            if info is None:
+                info = self._info(tcp.ends, time_ns, state.ordinal)
             connection = Connection(
                 info.id,
                 (info.client, info.broker),
                 0,
-                (True, True),
+                (True, not tcp.is_half_open),
                 packet,
                 time_ns,
                 interface,
@@ -521,12 +529,13 @@ class Lending:
                 streams=(Stream(), Stream()),
                 tcp=None if tcp.analysis is None else TcpAnalysis(),
             )
-            for stream in connection.streams:
-                stream.seen = True
+            for stream, each in zip(connection.streams, tcp.streams, strict=True):
+                stream.seen = each.first is not None
         else:
             assert state.duplex.connection is not None
             connection = state.duplex.connection
-        self._restore(connection, state)
+        if last is not None:
+            self._restore(connection, state)
         for sender, each in enumerate(tcp.streams):
             connection.streams[sender ^ tcp.client].repeated_bytes += each.repeated_bytes
         if connection.tcp is not None and tcp.analysis is not None:

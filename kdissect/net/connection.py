@@ -163,7 +163,8 @@ class StreamState(NamedTuple):
     """One direction of a connection, as it goes to the native core and comes back.
 
     Attributes:
-        first: its first sequence number; None if the connection may not end in the core.
+        first: its first sequence number; None if the connection may not end in the core, and of a broker that
+            sent no SYN-ACK.
         next, acknowledged, fin_ns, doubted: as in ``Stream``.
         repeated_bytes: that came again in the core.
         seen: as in ``Stream``.
@@ -203,6 +204,11 @@ class TcpState(NamedTuple):
     reset_ns: int | None = None
     due_ns: int | None = None
     idle_ns: int | None = None
+
+    @property
+    def is_half_open(self) -> bool:
+        """As in ``Duplex``, of a connection that the core has opened."""
+        return self.idle_ns is not None and self.streams[1].first is None
 
     @property
     def ended(self) -> Ended:
@@ -769,7 +775,7 @@ class Connections:
             if duplex.ordinal not in self._order:
                 return  # a bug has lost it
         self._flush_both(duplex, out)
-        is_reported = not duplex.is_half_open or duplex.tcp is not None
+        is_reported = not duplex.is_half_open or duplex.reset_ns is not None or duplex.tcp is not None
         if is_reported:
             duplex.flush(out)
         else:

@@ -274,7 +274,7 @@ class Duplex:
 
     @property
     def is_half_open(self) -> bool:
-        """Whether nothing but one SYN was captured."""
+        """Whether nothing but one SYN was captured, and an RST if it was refused."""
         return self._early is not None and len(self._early) == 1 and self._early_held == PIECE_COST
 
     def is_new(self, side: int, segment: Segment) -> bool:
@@ -297,6 +297,8 @@ class Duplex:
     def feed(self, side: int, segment: Segment, out: list[Event]) -> None:
         if segment.flags & RST:
             self._reset(side, segment)
+            if self._early is not None:
+                return
         if segment.flags & SYN and self.streams[side].syn:
             self._counts["repeated_segments"] += 1
         if self._early is not None:
@@ -326,13 +328,13 @@ class Duplex:
         side = self._opening_side(self.connection)
         self.preface = None if side is None else Preface(side, self._limits)
         for side, stream in enumerate(self.streams):
-            own = [segment for sent_by, segment in early if sent_by == side and not segment.flags & RST]
+            own = [segment for sent_by, segment in early if sent_by == side]
             if stream.first is None:
                 data = [segment.sequence for segment in own if segment.length]
                 acks = [
                     segment.acknowledgment
                     for sent_by, segment in early
-                    if sent_by != side and segment.flags & (ACK | RST) == ACK
+                    if sent_by != side and segment.flags & ACK
                 ]
                 if data:
                     stream.begin(min(data, key=lambda sequence: distance(data[0], sequence)), exact=False)
@@ -357,7 +359,10 @@ class Duplex:
         """
         one, two = self.streams
         if self.due_ns != NEVER_NS and (
-            self._due_end or (self._due_begin and self._early is not None) or one.is_overdue or two.is_overdue
+            self._due_end
+            or (self._due_begin and self._early is not None and self.reset_ns is None)
+            or one.is_overdue
+            or two.is_overdue
         ):
             self.plain = False
             return

@@ -563,7 +563,7 @@ impl<X> Connection<X> {
         self.directions.iter().all(|each| each.fin_ns.is_some())
     }
 
-    /// Whether only the SYN was captured.
+    /// Whether only the SYN was captured, and an RST if it was refused.
     pub fn is_half_open(&self) -> bool {
         self.opening
             .as_ref()
@@ -757,9 +757,10 @@ impl<X> Connection<X> {
             return Err(Why::End.odd());
         }
         match segment.flags & CONTROL {
-            flags if is_half_open => {
+            flags if is_half_open && flags & !ACK != RST => {
                 if side == CLIENT
                     || flags != SYN | ACK
+                    || opening.reset.is_some()
                     || !segment.payload.is_empty()
                     || segment.acknowledgment != self.directions[CLIENT].next
                 {
@@ -776,7 +777,8 @@ impl<X> Connection<X> {
             }
             flags if flags & !ACK == RST && segment.payload.is_empty() => {
                 let distance = segment.sequence.wrapping_sub(self.directions[side].next) as i32;
-                if distance.unsigned_abs() > rules.limits.reach || !is_settled || !may_reset {
+                let is_near = is_half_open || distance.unsigned_abs() <= rules.limits.reach;
+                if !is_near || !is_settled || !may_reset {
                     return Err(Why::End.odd());
                 }
                 let bare = Bare::new(segment, packet);

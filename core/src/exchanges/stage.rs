@@ -220,17 +220,14 @@ impl<X> Stage<X> {
         self.waits.first().map(|each| each.0)
     }
 
-    /// Connections opened here that Python must take before this time: those that are half open and overdue, and
+    /// Connections opened here that Python must take before this time: those that are unanswered and overdue, and
     /// idle ones.
     pub fn overdue(&mut self, time_ns: i64) -> Vec<u64> {
         let mut overdue: Vec<_> = self
             .deadlines
             .iter()
             .take_while(|(due_ns, ..)| *due_ns <= time_ns)
-            .filter(|(_, _, slot)| {
-                let entry = self.slots[*slot].as_ref();
-                entry.is_some_and(|entry| entry.connection.is_half_open())
-            })
+            .filter(|(_, _, slot)| self.is_unanswered(*slot))
             .map(|(_, ordinal, _)| *ordinal)
             .collect();
         while let Some(&(due_ns, ordinal, slot)) = self.idle.first() {
@@ -261,7 +258,7 @@ impl<X> Stage<X> {
     /// requests are added to `finished`.
     pub fn end_next(&mut self, before: (i64, u64)) -> Option<Ended<X>> {
         let &(due_ns, ordinal, slot) = self.deadlines.first()?;
-        if (due_ns, ordinal) >= before || self.slots[slot].as_ref()?.connection.is_half_open() {
+        if (due_ns, ordinal) >= before || self.is_unanswered(slot) {
             return None;
         }
         let ends = self.slots[slot].as_ref()?.ends[0].clone();
@@ -357,7 +354,15 @@ impl<X> Stage<X> {
             .collect()
     }
 
-    /// Whether only the SYN of the connection in this slot was captured.
+    /// Whether the SYN of the connection in this slot was neither accepted nor refused.
+    fn is_unanswered(&self, slot: usize) -> bool {
+        let opening = self.slots[slot]
+            .as_ref()
+            .and_then(|entry| entry.connection.opening.as_ref());
+        opening.is_some_and(|opening| matches!(opening.handshake, Some((_, None))) && opening.reset.is_none())
+    }
+
+    /// As [`Connection::is_half_open`] of the connection in this slot.
     pub fn is_half_open(&self, slot: usize) -> bool {
         let entry = self.slots.get(slot).and_then(Option::as_ref);
         entry.is_some_and(|entry| entry.connection.is_half_open())
@@ -467,6 +472,11 @@ impl<X> Stage<X> {
         };
         let before = entry.connection.held();
         let waited = entry.connection.waiting_since_ns();
+        let was_due_ns = entry
+            .connection
+            .opening
+            .as_ref()
+            .and_then(|opening| opening.due_ns);
         let mut rules = Rules {
             limits: &self.limits,
             apis,
@@ -492,14 +502,14 @@ impl<X> Stage<X> {
                 self.counts.repeated_segments += 1;
                 self.counts.retransmitted_bytes += segment.payload.len() as u64;
             }
-            _ => self.note(slot, effect, waited),
+            _ => self.note(slot, effect, waited, was_due_ns),
         }
         self.touch(slot);
         Verdict::Taken
     }
 
-    /// Notes what has changed on a connection that was opened here.
-    fn note(&mut self, slot: usize, effect: Effect, waited: Option<i64>) {
+    /// Notes what has changed on a connection that was opened here, which waited since a time, and had a deadline.
+    fn note(&mut self, slot: usize, effect: Effect, waited: Option<i64>, was_due_ns: Option<i64>) {
         if effect == Effect::Finished {
             self.note_finished(slot);
         }
@@ -511,17 +521,15 @@ impl<X> Stage<X> {
         };
         let key = |due_ns| (due_ns, entry.ordinal, slot);
         match effect {
-            Effect::Next | Effect::Retransmitted => {}
             Effect::AfterClose => self.counts.segments_after_close += 1,
             Effect::Repeated => self.counts.repeated_segments += 1,
-            Effect::Opened => {
-                let Some((syn, _)) = &opening.handshake else {
-                    return;
-                };
-                let due_ns = syn.packet.time_ns.saturating_add(self.limits.reorder_window_ns);
+            _ => {}
+        }
+        if opening.due_ns != was_due_ns {
+            if let Some(due_ns) = was_due_ns {
                 self.deadlines.remove(&key(due_ns));
             }
-            Effect::Finished | Effect::Reset => self.deadlines.extend(opening.due_ns.map(key)),
+            self.deadlines.extend(opening.due_ns.map(key));
         }
         let waits = entry.connection.waiting_since_ns();
         if let Some(time_ns) = waited {
@@ -973,6 +981,25 @@ mod tests {
     }
 
     #[test]
+    fn refused_connections_end_here() {
+        let segments: [Sent<'_>; 4] = [(0, 0x02, b""), (1, 0x14, b""), (1, 0x14, b""), (1, 0x12, b"")];
+        let mut stage = empty_stage();
+        assert_eq!(whole(&mut stage, &segments), [true, true, true, false]);
+        assert_eq!(
+            (stage.waiting_since_ns(), stage.counts.repeated_segments),
+            (Some(1), 1)
+        );
+        assert!(stage.overdue(21).is_empty());
+        assert!(stage.end_next((22, 42)).is_none());
+        let ended = stage.end_next((22, 43)).unwrap();
+        assert!(ended.connection.is_half_open());
+        assert_eq!(
+            (stage.counts.closed_reset, stage.all(), stage.deadlines.len()),
+            (1, vec![], 0)
+        );
+    }
+
+    #[test]
     fn what_comes_again_is_counted() {
         let requests = request(3, 7, b"");
         let mut stage = empty_stage();
@@ -1061,7 +1088,7 @@ mod tests {
         let odd: [(usize, Sent<'_>); 8] = [
             (1, (0, 0x02, b"")),
             (1, (1, 0x02, b"")),
-            (1, (1, 0x14, b"")),
+            (1, (1, 0x14, b"x")),
             (1, (1, 0x12, b"x")),
             (2, (1, 0x18, b"x")),
             (2, (0, 0x18, b"GET /")),

@@ -1445,20 +1445,24 @@ impl Lending {
         }
         let reset = opening.and_then(|opening| opening.reset.as_ref());
         segments.extend(reset.filter(|_| goes_on).map(|(_, side, each)| bare(*side, each)));
-        let [client, broker] = connection.directions.each_ref().map(|each| StreamState {
-            first: opening.map(|_| each.first),
-            next: each.next,
-            acknowledged: each.acknowledged,
-            fin_ns: each.fin_ns,
-            doubted: each.doubted,
-            repeated_bytes: each.repeated_bytes,
-            seen: !each.is_missing,
-        });
+        let stream = |side: usize| {
+            let each = &connection.directions[side];
+            let has_syn = opening.is_some() && (side == CLIENT || !connection.is_half_open());
+            StreamState {
+                first: has_syn.then_some(each.first),
+                next: each.next,
+                acknowledged: each.acknowledged,
+                fin_ns: each.fin_ns,
+                doubted: each.doubted,
+                repeated_bytes: each.repeated_bytes,
+                seen: !each.is_missing,
+            }
+        };
         let analysis = connection.analysis.as_ref();
         TcpState {
             client: link.client(),
             ends: link.ends.to_vec(),
-            streams: (client, broker),
+            streams: (stream(CLIENT), stream(1 - CLIENT)),
             now_ns: connection.now_ns,
             analysis: analysis.map(|analysis| analysis.state()),
             segments,
