@@ -309,6 +309,17 @@ class Columns:
     def take(self) -> Batch:
         """The rows. The next batch begins."""
 
+class TableLines:
+    """JSON lines of a table, given the text before each column."""
+
+    def __init__(self, heads: Sequence[str]) -> None: ...
+    @property
+    def rows(self) -> int:
+        """Their number."""
+
+    def take(self, room: int) -> bytes:
+        """Lines: at least one, if there is any, and none after the one that exceeds ``room`` bytes."""
+
 class Batch:
     """Rows for one reader of the Arrow C data interface."""
 

@@ -103,14 +103,21 @@ class Prepared(NamedTuple):
 class RowBatch:
     """The rows of the next batch: ``rows`` rows of about ``held`` bytes.
 
+    Args:
+        columns: of the rows.
+        capacity: rows and bytes with which it is full.
+
     Attributes:
+        capacity: rows and bytes with which it is full.
         schema: of the batch.
         columns: the values: the native core's ``Columns``, or lists.
     """
 
-    __slots__ = ("_getters", "_records", "columns", "schema")
+    __slots__ = ("_counted", "_getters", "_records", "capacity", "columns", "schema")
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[Column], capacity: tuple[int, int] = (0, 0)) -> None:
+        self.capacity = capacity
+        self._counted = 0
         self.schema = schema(columns)
         self._getters = [arrow_getter(column) for column in columns]
         self._records = RecordValues(zip(self.schema.names, self._getters, strict=True))
@@ -130,6 +137,15 @@ class RowBatch:
     def held(self) -> int:
         """About how many bytes they have."""
         return int(self.columns.held)
+
+    @property
+    def uncounted(self) -> int:
+        """Number of rows since ``note_counted``."""
+        return self.rows - self._counted
+
+    def note_counted(self) -> None:
+        """Note that all rows are counted, those that were taken and those that are here."""
+        self._counted = self.rows
 
     def feed(self, row: Any) -> None:
         """Add a row."""

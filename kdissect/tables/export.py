@@ -21,7 +21,7 @@ from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.files import is_stored
 from kdissect.limits import SECOND_NS
-from kdissect.options import BOTH, JSONL, PARQUET
+from kdissect.options import BOTH, JSONL
 from kdissect.query.records import records_of
 from kdissect.sinks.columns import Columns
 from kdissect.tables import manifest
@@ -293,7 +293,8 @@ def _core_plan(
     shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
     topic_ids = tables.topic_ids if has_topic_ids else None
     log = tables.log if needs_log(files) else None
-    return table_plan(context, shared, topic_ids, log, tables.needs, tables.alive)
+    are_lines = any(isinstance(each.form, JsonFormat) for each in files.values())
+    return table_plan(context, shared, topic_ids, log, tables.needs, tables.alive, are_lines=are_lines)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ class ExportJob:
     def is_native(self) -> bool:
         """Whether the native core can make the rows of usual exchanges."""
         export = self.export
-        is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
+        is_plain = not export.partition_by and export.rotate_ns is None
         return is_plain and are_native(export.tables)
 
     def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:

@@ -30,7 +30,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.native_rows import are_known, record_plan, row_plan
+from kdissect.tables.native_rows import are_known, json_cell, record_plan, row_plan
 from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
@@ -87,16 +87,17 @@ class JsonLines:
         return self._core_plan if are_known(self._columns) else None
 
     @property
-    def _heads(self) -> list[str]:
+    def heads(self) -> list[str]:
         """What stands before each column."""
         return [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(self._columns)]
 
+    @property
+    def room(self) -> int:
+        """Bytes that can be added before lines are written."""
+        return self._max_bytes - len(self._held)
+
     def _core_plan(self, context: PlanContext) -> RowPlan:
-
-        def cell(column: Column, row: Exchange) -> str:
-            return json_bytes(text_getter(column)(row)).decode()
-
-        return row_plan(context, self._columns, cell, self._heads, "}\n", is_csv=False)
+        return row_plan(context, self._columns, json_cell, self.heads, "}\n", is_csv=False)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -178,7 +179,7 @@ class RecordLines(JsonLines):
         def text(value: Any) -> str:
             return json_bytes(value).decode()
 
-        return record_plan(context, self._columns, self._heads, "}\n", (OPTIONAL, optional), text, "json")
+        return record_plan(context, self._columns, self.heads, "}\n", (OPTIONAL, optional), text, "json")
 
     def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
         """Lines of the core with these values."""

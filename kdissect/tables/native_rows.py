@@ -34,7 +34,7 @@ from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPla
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
-from kdissect.tables.values import second_text
+from kdissect.tables.values import json_bytes, second_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,6 +109,11 @@ def are_known(columns: Sequence[Column]) -> bool:
     """Whether the core can write these columns: none is a path into another, or there twice."""
     are_different = len({column.name for column in columns}) == len(columns)
     return are_different and all(BY_NAME.get(column.name) is column for column in columns)
+
+
+def json_cell(column: Column, exchange: Exchange) -> str:
+    """A column of an exchange as JSON."""
+    return json_bytes(text_getter(column)(exchange)).decode()
 
 
 def row_plan(
@@ -263,8 +268,8 @@ class NativeTable(NamedTuple):
 
     Attributes:
         columns: of the table.
-        batch: the core's ``Columns`` for them.
-        most: rows and bytes with which it is full.
+        batch: where the core adds them: ``Columns``, or ``TableLines``.
+        capacity: rows and bytes with which that is full.
     """
 
     columns: Sequence[Column]
@@ -279,6 +284,8 @@ def table_plan(
     log: ConnectionLog | None = None,
     needs: Callable[[int, int], bool] = lambda *_: False,
     alive: Callable[[ConnectionInfo, str, str, int], object] | None = None,
+    *,
+    are_lines: bool = False,
 ) -> RowPlan:
     """What the core must know to add rows to batches.
 
@@ -289,9 +296,10 @@ def table_plan(
         log: of the connections, if it is needed.
         needs: whether exchanges of an API key and version are left to Python.
         alive: is called with members of groups, see ``RowPlan``.
+        are_lines: whether all tables are JSON lines, or all columns.
     """
 
-    def cell(column: Column, exchange: Exchange) -> Any:
+    def value(column: Column, exchange: Exchange) -> Any:
         return column.get(exchange)
 
     def name(topic_id: str, completed_ns: int) -> str | None:
@@ -306,7 +314,9 @@ def table_plan(
 
     names = context.names
     known = BY_NAME | {column.name: column for column in EXCHANGE_EXPORT_ONLY}
-    plan = _plan(context, [known[name] for name in (*_SHARED, *_OF_API)], cell, [])
+    plan = _plan(
+        context, [known[name] for name in (*_SHARED, *_OF_API)], json_cell if are_lines else value, []
+    )
     contents = {"exchanges": _exchange_content, "partitions": _partition_content, "groups": _group_content}
     filled = [
         (table, [contents[table](column) for column in columns], batch, capacity)

@@ -311,6 +311,37 @@ def test_exports_have_the_same_files(
     assert results[0][1][0][0] == 70
 
 
+@pytest.mark.parametrize("compression", ["none", "gz", "zst"])
+def test_exports_of_lines_have_the_same_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, compression: str
+) -> None:
+    """Files end at the same lines: before and after some that are longer than what is written at once."""
+    beat = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])
+    commit = exchange_of("OffsetCommit", 0, [b"\0\1g\0\0\0\1\0\1t\0\0\0\0", b"\0\0\0\1\0\1t\0\0\0\0"])
+    metadata = exchange_of("Metadata", 0, [b"\0\0\0\0", bytes(4) + b"\0\0\x03\xe8" + 1000 * TOPIC])
+    odd = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0more"])
+    some = [*[beat, commit] * 200, metadata, odd, metadata, *[beat] * 20]
+    capture = capture_of([*some, *some], tmp_path / "capture")
+    results = []
+    for is_used in (core.is_used, False):
+        monkeypatch.setattr(core, "is_used", is_used)
+        directory = tmp_path / str(is_used)
+        status = run(
+            capsys, "export", str(capture), "-o", str(directory), "--rotate", "10KB", "-j", "1",
+            "--compress", compression,
+        ).status  # fmt: skip
+        assert status == OK
+        results.append(
+            {each.relative_to(directory): each.read_bytes() for each in sorted(directory.glob("*/part-*"))}
+        )
+    assert results[0] == results[1]
+    assert len(results[0]) > (10 if compression == "none" else 8)
+
+
+TOPIC = b"\0\0\0\7a-topic\0\0\0\0"
+"""In a response to Metadata: an error code, a name, and no partitions."""
+
+
 @pytest.mark.parametrize("tables", [",".join(TABLES), "exchanges,partitions"])
 def test_exports_by_several_processes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tables: str

@@ -1,4 +1,5 @@
-//! The classes `kdissect._core.Columns` and `Batch`: [`columns::Columns`] for kdissect/tables/arrow.py.
+//! The classes `kdissect._core.Columns` and `Batch`: [`columns::Columns`] for kdissect/tables/arrow.py; and
+//! `TableLines`, for kdissect/tables/table_files.py.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -6,7 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
 use crate::python::raw::{ArrowArray, ArrowSchema, Bytes};
-use crate::sinks::columns::{self, Column, ColumnKind, SharedColumns, Values};
+use crate::sinks::columns::{self, Column, ColumnKind, Values};
+use crate::sinks::shared::{Droppable, Shared, TableForm};
+use crate::sinks::table_lines::TableLines;
 use crate::Odd;
 
 /// From this size on a value is better kept than copied.
@@ -14,7 +17,7 @@ const LARGE_BYTES: usize = 1 << 20;
 
 /// The rows of the next batch.
 #[pyclass(name = "Columns", module = "kdissect._core")]
-pub struct PyColumns(pub SharedColumns);
+pub struct PyColumns(Shared<columns::Columns>);
 
 /// Rows, for one reader of the Arrow C data interface: the first to request them.
 #[pyclass(name = "Batch", module = "kdissect._core")]
@@ -49,7 +52,7 @@ impl PyColumns {
     fn new(kind: KindForm) -> PyResult<Self> {
         let columns = columns::Columns::new(kind.into());
         columns
-            .map(|columns| PyColumns(SharedColumns::new(columns)))
+            .map(|columns| PyColumns(Shared::new(columns)))
             .ok_or_else(|| PyValueError::new_err("no such format"))
     }
 
@@ -98,6 +101,41 @@ impl PyColumns {
     /// Returns the rows, and starts the next batch.
     fn take(&mut self) -> PyBatch {
         PyBatch(self.0.lock().take())
+    }
+}
+
+/// Lines of a table.
+#[pyclass(frozen, name = "TableLines", module = "kdissect._core")]
+pub struct PyTableLines(Shared<TableLines>);
+
+#[pymethods]
+impl PyTableLines {
+    /// `heads`: the text before each column.
+    #[new]
+    fn new(heads: Vec<String>) -> Self {
+        PyTableLines(Shared::new(TableLines::new(heads)))
+    }
+
+    #[getter]
+    fn rows(&self) -> usize {
+        self.0.lock().size().0
+    }
+
+    /// Returns lines: at least one, if there is any, and none after the one that exceeds `room` bytes.
+    fn take<'py>(&self, py: Python<'py>, room: usize) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.lock().take(room))
+    }
+}
+
+/// Either class.
+impl FromPyObject<'_, '_> for TableForm {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match object.cast::<PyColumns>() {
+            Ok(columns) => Ok(TableForm::Columns(columns.borrow().0.clone())),
+            Err(_) => Ok(TableForm::Lines(object.cast::<PyTableLines>()?.get().0.clone())),
+        }
     }
 }
 

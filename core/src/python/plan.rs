@@ -10,7 +10,6 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::exchanges::content::Row;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
-use crate::python::columns::PyColumns;
 use crate::python::handle::Object;
 use crate::python::line::{followed, is_usual, PyLine};
 use crate::python::row::{MentionsPlan, PyRow};
@@ -23,6 +22,7 @@ use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
 use crate::sinks::rows::{RowPlan, Rows};
+use crate::sinks::shared::TableForm;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
 use crate::sinks::table_rows::{AliveMembers, Table};
@@ -314,14 +314,9 @@ fn row_api(py: Python<'_>, place: (i16, i16), of_api: &Function) -> Option<Api<A
     known.map(|(row, tags, texts)| (row.get().0.clone(), tags, texts))
 }
 
-/// Name of the table; the content of its columns, each with an index if there are several; its columns; rows and
-/// bytes at which it is full.
-type TableForm<'py> = (
-    String,
-    Vec<(String, usize)>,
-    PyRef<'py, PyColumns>,
-    (usize, usize),
-);
+/// Name of the table; the content of its columns, each with an index if there are several; where its rows go; rows
+/// and bytes at which it is full.
+type PlannedTable = (String, Vec<(String, usize)>, TableForm, (usize, usize));
 
 fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowPlan> {
     let unknown = |name: &str| PyValueError::new_err(name.to_owned());
@@ -330,9 +325,9 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         let content = Content::named(&name, which).ok_or_else(|| unknown(&name))?;
         Ok::<_, PyErr>((before, content))
     });
-    let tables: Vec<TableForm<'_>> = get(plan, "tables")?;
-    let tables = tables.iter().map(|(name, contents, columns, full)| {
-        Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
+    let tables: Vec<PlannedTable> = get(plan, "tables")?;
+    let tables = tables.into_iter().map(|(name, contents, form, full)| {
+        Table::new(&name, &contents, form, full).ok_or_else(|| unknown(&name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;

@@ -1,7 +1,6 @@
 //! Values -> columns in Arrow's layout, row by row.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-
+use crate::sinks::shared::Droppable;
 use crate::Odd;
 
 /// Cost of a value besides its text, as in kdissect/tables/arrow.py.
@@ -275,27 +274,6 @@ impl Column {
     }
 }
 
-/// Columns to which Python adds rows, too.
-#[derive(Clone)]
-pub struct SharedColumns(Arc<Mutex<Columns>>);
-
-impl SharedColumns {
-    pub fn new(columns: Columns) -> Self {
-        SharedColumns(Arc::new(Mutex::new(columns)))
-    }
-
-    /// A row that a panic left incomplete is dropped.
-    pub fn lock(&self) -> MutexGuard<'_, Columns> {
-        self.0.lock().unwrap_or_else(|poisoned| {
-            self.0.clear_poison();
-            let mut columns = poisoned.into_inner();
-            let (rows, held) = (columns.rows, columns.held);
-            columns.truncate(rows, held);
-            columns
-        })
-    }
-}
-
 /// The rows of the next batch.
 pub struct Columns {
     kind: ColumnKind,
@@ -340,12 +318,6 @@ impl Columns {
         }
     }
 
-    /// Drops all but the first rows, which have this size in bytes.
-    pub fn truncate(&mut self, rows: usize, held: usize) {
-        self.columns.iter_mut().for_each(|column| column.truncate(rows));
-        (self.rows, self.held) = (rows, held);
-    }
-
     /// All rows, as a struct, and starts the next batch.
     pub fn take(&mut self) -> Option<(ColumnKind, Column)> {
         let empty = Columns::new(self.kind.clone())?;
@@ -362,6 +334,17 @@ impl Columns {
             values: Values::Struct(names.zip(columns).collect()),
         };
         Some((kind, all))
+    }
+}
+
+impl Droppable for Columns {
+    fn size(&self) -> (usize, usize) {
+        (self.rows, self.held)
+    }
+
+    fn truncate(&mut self, rows: usize, held: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        (self.rows, self.held) = (rows, held);
     }
 }
 

@@ -875,7 +875,7 @@ impl Sink for RecordWriter {
                 shared,
                 of_api,
                 capture,
-                time: "",
+                time_text: &|_| Err(Odd),
                 latency_us: 0,
                 parts: [None; 5],
                 think_us: None,

@@ -1,6 +1,7 @@
 //! Exchanges -> JSON lines or CSV, as kdissect/tables/lines.py writes them to a file, or rows of columns, as
 //! kdissect/tables/arrow.py makes them.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::exchanges::content::Row;
@@ -54,9 +55,8 @@ pub struct Rows {
     capture: Option<(Handle, String)>,
     clock: Clock,
     errors: Errors,
-    /// The current exchange: both bodies as JSON, and its time.
+    /// Both bodies of the current exchange as JSON.
     bodies: [Vec<u8>; 2],
-    time: String,
     /// Which bodies to write.
     has_body: [bool; 2],
     /// None: no latency is split.
@@ -81,7 +81,6 @@ impl Rows {
             clock: Clock::default(),
             errors: Errors::default(),
             bodies: Default::default(),
-            time: String::new(),
         }
     }
 }
@@ -124,10 +123,13 @@ impl Sink for Rows {
             self.capture = Some((exchange.interface.clone(), name));
         }
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
-        self.time.clear();
-        if plan.tables.is_empty() {
-            self.clock.write(common, request.end_ns, DIGITS, &mut self.time)?;
-        }
+        let clock = RefCell::new(&mut self.clock);
+        let time_text = |time_ns| {
+            let mut text = String::new();
+            let mut clock = clock.try_borrow_mut().map_err(|_| Odd)?;
+            clock.write(common, time_ns, DIGITS, &mut text)?;
+            Ok(text)
+        };
         let values = [&decoded.request, &decoded.response];
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
             body.clear();
@@ -151,7 +153,7 @@ impl Sink for Rows {
             shared,
             of_api,
             capture,
-            time: &self.time,
+            time_text: &time_text,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
             parts: [None; 5],
             think_us: None,
