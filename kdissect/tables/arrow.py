@@ -113,7 +113,7 @@ class RowBatch:
         columns: the values: the native core's ``Columns``, or lists.
     """
 
-    __slots__ = ("_counted", "_getters", "_records", "capacity", "columns", "schema")
+    __slots__ = ("_counted", "_getters", "_records", "_waiting", "capacity", "columns", "schema")
 
     def __init__(self, columns: Sequence[Column], capacity: tuple[int, int] = (0, 0)) -> None:
         self.capacity = capacity
@@ -137,6 +137,23 @@ class RowBatch:
     def held(self) -> int:
         """About how many bytes they have."""
         return int(self.columns.held)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many rows or bytes."""
+        rows, size = self.capacity
+        return self.rows >= rows or self.held >= size
+
+    def wait(self) -> core.native.WaitingColumns:
+        """Where the core adds rows that wait."""
+        waiting: core.native.WaitingColumns = self.columns.waiting()
+        self._waiting = waiting
+        return waiting
+
+    def move(self, rows: int, latency_us: int | None, also_in: str | None) -> int:
+        """Add the first of these, see ``SharedRows``."""
+        later = (("e2e_latency_us", latency_us), ("also_in", also_in))
+        return self._waiting.move_to(self.columns, rows, self.capacity, later)
 
     @property
     def uncounted(self) -> int:

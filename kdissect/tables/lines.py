@@ -156,16 +156,29 @@ _SEAM = b"\n"
 """Never occurs in a line: it is escaped in strings."""
 
 
+def joined_lines(lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
+    """Lines of records with these values."""
+    values = json_bytes({"e2e_latency_us": e2e_latency_us, "also_in": also_in})[1:-1]
+    return lines.replace(_NOT_JOINED, values)
+
+
 class RecordLines(JsonLines):
     """Writes records, one by one or in batches.
 
     Args:
         write: takes bytes; its exceptions (a closed pipe) pass to the caller.
         flush_each: write every line immediately.
+        columns: which; those of a table are more.
     """
 
-    def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
-        super().__init__(write, columns=RECORD, flush_each=flush_each)
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        flush_each: bool = False,
+        columns: Sequence[Column] = RECORD,
+    ) -> None:
+        super().__init__(write, columns=columns, flush_each=flush_each)
         self.row_mark = b"\n"
         self._optional_getters = [(name, get) for name, get in self.getters if name in OPTIONAL]
 
@@ -179,12 +192,15 @@ class RecordLines(JsonLines):
         def text(value: Any) -> str:
             return json_bytes(value).decode()
 
-        return record_plan(context, self._columns, self.heads, "}\n", (OPTIONAL, optional), text, "json")
+        is_table = self._columns is not RECORD
+        optional_columns = OPTIONAL, optional
+        return record_plan(
+            context, self._columns, self.heads, "}\n", optional_columns, text, "json", is_table=is_table
+        )
 
     def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
         """Lines of the core with these values."""
-        values = json_bytes({"e2e_latency_us": e2e_latency_us, "also_in": also_in})[1:-1]
-        return lines.replace(_NOT_JOINED, values)
+        return joined_lines(lines, e2e_latency_us, also_in)
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from kdissect.errors import UsageError
 from kdissect.extras import install
 from kdissect.tables.columns import OBJECT, Array, Struct
+from kdissect.tables.lines import OPTIONAL
+from kdissect.tables.native_rows import record_columns_plan
 from kdissect.tables.table_files import GZ, NONE, ZST
 
 try:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.limits import Limits
+    from kdissect.sinks.plan import PlanContext, RecordPlan
     from kdissect.tables.arrow import Prepared
     from kdissect.tables.columns import Column, Type
     from kdissect.tables.form import Table
@@ -58,6 +61,10 @@ class ParquetFormat:
     def shared(self, columns: Sequence[Column]) -> SharedRows:
         """The next row group, to which the core adds rows."""
         return RowBatch(columns, (self._max_rows, self._max_bytes + 1))
+
+    def record_plan(self, context: PlanContext, columns: Sequence[Column]) -> RecordPlan:
+        """What the core must know to add records."""
+        return record_columns_plan(context, columns, OPTIONAL)
 
     def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
         """Write the rows of other files, in larger row groups. Holds one of these."""

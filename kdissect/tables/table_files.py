@@ -30,7 +30,7 @@ from kdissect.errors import OutputError, WriteError
 from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.files import PRIVATE, create, is_stored, make_directory, publish
 from kdissect.model import Exchange
-from kdissect.tables.lines import JsonLines, RecordValues
+from kdissect.tables.lines import JsonLines, RecordLines, RecordValues, joined_lines
 from kdissect.tables.native_rows import NativeTable
 from kdissect.tables.values import json_line
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
+    from kdissect.sinks.plan import PlanContext, RecordPlan
     from kdissect.tables.columns import Column
     from kdissect.tables.form import Table
 
@@ -250,6 +251,7 @@ class TableFiles:
         Raises:
             OutputError: it cannot be written.
         """
+        self.settle()
         try:
             if isinstance(row, DecodedBatch):
                 self._feed_batch(row)
@@ -264,12 +266,39 @@ class TableFiles:
         except OSError as error:
             raise WriteError.of(self._directory, error) from None
 
-    def shared(self) -> NativeTable:
+    def shared(self, *, waits: bool) -> NativeTable:
         """Where the native core may add rows besides ``feed``, without partitions. ``settle`` has to be
-        called before ``feed``, and if it is full.
+        called if it is full. If it ``waits``, its rows are written by ``release``.
         """
-        self._shared = self.form.shared(self._columns)
-        return NativeTable(self._columns, self._shared.columns, self._shared.capacity)
+        self._shared = shared = self.form.shared(self._columns)
+        if waits:
+            return NativeTable(self._columns, shared.wait(), (_UNLIMITED, _UNLIMITED))
+        return NativeTable(self._columns, shared.columns, shared.capacity)
+
+    def release(self, rows: int, joined: Iterable[tuple[int, int, int | None, str | None]] = ()) -> None:
+        """Add the first rows of those that wait.
+
+        Args:
+            rows: how many.
+            joined: which of them have an end-to-end latency or a copy, see ``WrittenText.joined``.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+        end_before = 0
+        for start, end, latency_us, also_in in joined:
+            self._move(start - end_before)
+            self._move(end - start, latency_us, also_in)
+            end_before = end
+        self._move(rows - end_before)
+
+    def _move(self, rows: int, latency_us: int | None = None, also_in: str | None = None) -> None:
+        shared = self._shared
+        assert shared is not None
+        while rows:
+            rows -= shared.move(rows, latency_us, also_in)
+            if shared.is_full:
+                self.settle()
 
     def settle(self) -> None:
         """Count, and if necessary write, rows that others have added to what is shared.
@@ -464,6 +493,7 @@ NONE, GZ, ZST = "none", "gz", "zst"
 COMPRESSIONS = (NONE, GZ, ZST)
 
 _COPIED_BYTES = 1024 * 1024
+_UNLIMITED = 1 << 62
 _MAX_SHARED_ROWS, _SHARED_BYTES = 10_000, 256 * 1024
 _GZIP_LEVEL = 6  # the default of gzip; a higher level takes twice the time for one percent
 _ZSTD_LEVEL = 3
@@ -519,8 +549,25 @@ class SharedRows(Protocol):
     columns: Any
 
     @property
+    def is_full(self) -> bool:
+        """Whether it has as many."""
+
+    @property
     def uncounted(self) -> int:
         """Number of rows that are not counted."""
+
+    def wait(self) -> Any:
+        """Where the core adds rows that wait."""
+
+    def move(self, rows: int, latency_us: int | None, also_in: str | None) -> int:
+        """Add the first of these, at most so many, and none after one with which it is full. Returns how
+        many.
+
+        Args:
+            rows: how many.
+            latency_us: end-to-end latency of all of them, if they are records.
+            also_in: the exchange with their copies.
+        """
 
     def note_counted(self) -> None:
         """Note that all are counted."""
@@ -550,6 +597,9 @@ class Format(Protocol):
     def shared(self, columns: Sequence[Column]) -> SharedRows:
         """Rows for one file after the other, to which the core adds some."""
 
+    def record_plan(self, context: PlanContext, columns: Sequence[Column]) -> RecordPlan:
+        """What the core must know to add records."""
+
     def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
         """Write the rows of other files of a table, one after the other."""
 
@@ -576,6 +626,10 @@ class JsonFormat:
         """Lines for one file after the other, to which the core adds some."""
         return _SharedLines(columns)
 
+    def record_plan(self, context: PlanContext, columns: Sequence[Column]) -> RecordPlan:
+        """What the core must know to add records."""
+        return RecordLines(len, columns=columns).plan_of_core(context)
+
     def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
         """Write the rows of other files, which may be compressed."""
         for part in parts:
@@ -588,7 +642,27 @@ class _SharedLines:
     capacity = _MAX_SHARED_ROWS, _SHARED_BYTES
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self.columns = core.native.TableLines(JsonLines(len, columns=columns).heads)
+        self._heads = JsonLines(len, columns=columns).heads
+        self.columns = core.native.TableLines(self._heads)
+        self._waiting = self.columns
+
+    @property
+    def is_full(self) -> bool:
+        """Whether they have as many bytes."""
+        return self.columns.held >= _SHARED_BYTES
+
+    def wait(self) -> core.native.TableLines:
+        """Where the core adds lines that wait."""
+        self._waiting = core.native.TableLines(self._heads)
+        return self._waiting
+
+    def move(self, rows: int, latency_us: int | None, also_in: str | None) -> int:
+        """Add the first of these, see ``SharedRows``."""
+        lines = self._waiting.take_first(rows)
+        if latency_us is not None or also_in is not None:
+            lines = joined_lines(lines, latency_us, also_in)
+        self.columns.add(lines)
+        return rows
 
     @property
     def uncounted(self) -> int:

@@ -12,7 +12,7 @@ use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
 const DAY_NS: i64 = 86_400_000_000_000;
-const DATE_BYTES: usize = "2026-11-21".len();
+pub const DATE_BYTES: usize = "2026-11-21".len();
 const ANSWERED: &str = "answered";
 
 /// The content of a column; most have its name.

@@ -11,8 +11,10 @@ use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
     Answered, Clock, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
+use crate::sinks::handed::CarriedBatches;
 use crate::sinks::handed::Handed;
 use crate::sinks::record_lines::value_json;
+use crate::sinks::records::RecordTable;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_rows::{AliveMembers, Table};
@@ -35,6 +37,8 @@ pub struct RowPlan {
     pub is_csv: bool,
     /// Where rows go instead.
     pub tables: Vec<Table>,
+    /// Where records go.
+    pub records: Option<RecordTable>,
     /// Where exchanges are counted.
     pub log: Option<Log>,
     /// Where members of groups are noted that are alive.
@@ -197,14 +201,22 @@ impl Sink for Rows {
             true => &plan.tables[..],
             false => &[],
         };
-        let marks: Vec<_> = tables.iter().map(|table| table.mark()).collect();
+        let mut carried = match &plan.records {
+            Some(_) => Some(CarriedBatches::of(exchange, row, &decoded, 0)?),
+            None => None,
+        };
+        let marks: Vec<_> = plan.tables.iter().map(|table| table.mark()).collect();
         let mut error_name = |code| Ok(self.errors.name(common, code)?.to_owned());
-        for table in tables {
-            if let Err(odd) = table.add(row, &decoded, &found, &partitions, &mut error_name) {
-                let marked = tables.iter().zip(&marks);
-                marked.for_each(|(table, mark)| table.restore(*mark));
-                return Err(odd);
-            }
+        let mut added = tables
+            .iter()
+            .try_for_each(|table| table.add(row, &decoded, &found, &partitions, &mut error_name));
+        if let (Some(records), Some(carried), Ok(())) = (&mut plan.records, &mut carried, added) {
+            added = records.add(&found, (row, &decoded), carried);
+        }
+        if let Err(odd) = added {
+            let marked = tables.iter().zip(&marks);
+            marked.for_each(|(table, mark)| table.restore(*mark));
+            return Err(odd);
         }
         // From here on nothing may be odd.
         if let Some((splitter, noted)) = splitter {
@@ -212,6 +224,14 @@ impl Sink for Rows {
         }
         for table in tables {
             table.add_exchange(&found)?;
+        }
+        if let (Some(records), Some(mut carried)) = (&mut plan.records, carried) {
+            for (table, (before, held)) in plan.tables.iter().zip(&marks) {
+                let (rows, more) = table.mark();
+                carried.rows.push(rows - before);
+                carried.rows_bytes += more - held;
+            }
+            records.note(carried);
         }
         if let (Some(alive), Some(member), true) = (&mut plan.alive, member, exchange.is_selected) {
             alive.add(info, member, response.end_ns);
@@ -242,7 +262,8 @@ impl Sink for Rows {
 
     fn is_full(&self) -> bool {
         let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
-        must_give_back || self.plan.tables.iter().any(|table| table.is_full())
+        let has_many = self.plan.records.as_ref().is_some_and(RecordTable::must_pass_on);
+        must_give_back || has_many || self.plan.tables.iter().any(|table| table.is_full())
     }
 
     fn flush(&mut self, to: &mut Vec<Handed>) {
@@ -251,6 +272,9 @@ impl Sink for Rows {
         }
         if let Some(alive) = &mut self.plan.alive {
             to.extend(alive.flush().map(Handed::Alive));
+        }
+        if let Some(records) = &mut self.plan.records {
+            to.extend(records.flush());
         }
     }
 

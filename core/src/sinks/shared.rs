@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::sinks::columns::Columns;
+use crate::sinks::columns::{Columns, WaitingColumns};
 use crate::sinks::table_lines::TableLines;
 
 /// Rows, of which the last ones can be dropped.
@@ -44,6 +44,7 @@ impl<T: Droppable> Shared<T> {
 #[derive(Clone)]
 pub enum TableForm {
     Columns(Shared<Columns>),
+    Waiting(Shared<WaitingColumns>),
     Lines(Shared<TableLines>),
 }
 
@@ -51,6 +52,7 @@ impl Droppable for TableForm {
     fn size(&self) -> (usize, usize) {
         match self {
             TableForm::Columns(columns) => columns.lock().size(),
+            TableForm::Waiting(columns) => columns.lock().size(),
             TableForm::Lines(lines) => lines.lock().size(),
         }
     }
@@ -58,6 +60,7 @@ impl Droppable for TableForm {
     fn truncate(&mut self, rows: usize, held: usize) {
         match self {
             TableForm::Columns(columns) => columns.lock().truncate(rows, held),
+            TableForm::Waiting(columns) => columns.lock().truncate(rows, held),
             TableForm::Lines(lines) => lines.lock().truncate(rows, held),
         }
     }

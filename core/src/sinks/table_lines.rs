@@ -3,6 +3,9 @@
 use crate::sinks::shared::Droppable;
 use crate::Odd;
 
+/// Text that was taken is dropped if it is as long as the rest, and this long.
+const DROPPED_BYTES: usize = 64 * 1024;
+
 /// The lines that Python has not taken yet.
 pub struct TableLines {
     /// The text before each column.
@@ -10,6 +13,9 @@ pub struct TableLines {
     text: Vec<u8>,
     /// Where each line ends.
     ends: Vec<usize>,
+    /// How many of them were taken, and where the text after them begins.
+    taken: usize,
+    start: usize,
 }
 
 impl TableLines {
@@ -18,6 +24,8 @@ impl TableLines {
             heads,
             text: Vec::new(),
             ends: Vec::new(),
+            taken: 0,
+            start: 0,
         }
     }
 
@@ -35,27 +43,54 @@ impl TableLines {
         written
     }
 
+    /// Adds lines of text.
+    pub fn add(&mut self, text: &[u8]) {
+        let start = self.text.len();
+        let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        self.ends.extend(ends.map(|(place, _)| start + place + 1));
+        self.text.extend_from_slice(text);
+    }
+
+    /// Takes the first lines.
+    pub fn take_first(&mut self, rows: usize) -> Vec<u8> {
+        let end = rows
+            .checked_sub(1)
+            .and_then(|last| self.ends.get(self.taken + last));
+        match end.copied() {
+            Some(end) => self.take((end - self.start).saturating_sub(1)),
+            None => Vec::new(),
+        }
+    }
+
     /// Takes lines: at least one, and none after the one that exceeds `room` bytes.
     pub fn take(&mut self, room: usize) -> Vec<u8> {
-        let taken = self.ends.partition_point(|end| *end <= room) + 1;
-        let Some(end) = self.ends.get(taken - 1).or(self.ends.last()).copied() else {
+        let left = self.ends.get(self.taken..).unwrap_or_default();
+        let within = left.partition_point(|end| end - self.start <= room);
+        let Some(end) = left.get(within).or(left.last()).copied() else {
             return Vec::new();
         };
-        let rest = self.text.split_off(end);
-        self.ends.drain(..taken.min(self.ends.len()));
-        self.ends.iter_mut().for_each(|each| *each -= end);
-        std::mem::replace(&mut self.text, rest)
+        let text = self.text.get(self.start..end).unwrap_or_default().to_vec();
+        self.taken += (within + 1).min(left.len());
+        self.start = end;
+        if self.start >= DROPPED_BYTES && 2 * self.start >= self.text.len() || self.start == self.text.len() {
+            self.text.drain(..self.start);
+            self.ends.drain(..self.taken);
+            self.ends.iter_mut().for_each(|end| *end -= self.start);
+            (self.taken, self.start) = (0, 0);
+        }
+        text
     }
 }
 
 impl Droppable for TableLines {
     fn size(&self) -> (usize, usize) {
-        (self.ends.len(), self.text.len())
+        (self.ends.len() - self.taken, self.text.len() - self.start)
     }
 
     fn truncate(&mut self, rows: usize, _held: usize) {
-        self.ends.truncate(rows);
-        self.text.truncate(self.ends.last().copied().unwrap_or(0));
+        self.ends.truncate(self.taken + rows);
+        self.text
+            .truncate(self.ends.last().copied().unwrap_or(0).max(self.start));
     }
 }
 

@@ -241,14 +241,16 @@ impl Table {
         contents: &[C],
         mut write: impl FnMut(&C, &mut Cell<'_>) -> Result<(), Odd>,
     ) -> Result<(), Odd> {
+        let write_all = |columns: &mut [Column]| {
+            let mut cost = 0;
+            for (content, column) in contents.iter().zip(columns) {
+                write(content, &mut Cell::Column(column, &mut cost))?;
+            }
+            Ok(cost)
+        };
         match &self.form {
-            TableForm::Columns(columns) => columns.lock().row(|columns: &mut [Column]| {
-                let mut cost = 0;
-                for (content, column) in contents.iter().zip(columns) {
-                    write(content, &mut Cell::Column(column, &mut cost))?;
-                }
-                Ok(cost)
-            }),
+            TableForm::Columns(columns) => columns.lock().row(write_all),
+            TableForm::Waiting(columns) => columns.lock().row(write_all),
             TableForm::Lines(lines) => lines.lock().row(|heads, out| {
                 for (content, head) in contents.iter().zip(heads) {
                     out.extend_from_slice(head.as_bytes());
