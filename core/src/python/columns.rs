@@ -8,7 +8,8 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
 use crate::python::raw::{ArrowArray, ArrowSchema, Bytes};
 use crate::sinks::columns::{self, Column, ColumnKind, LaterValue, Values, WaitingColumns};
-use crate::sinks::shared::{Droppable, Shared, TableForm};
+use crate::sinks::shared::{Droppable, Shared};
+use crate::sinks::table_form::TableForm;
 use crate::sinks::table_lines::TableLines;
 use crate::Odd;
 

@@ -26,9 +26,9 @@ use crate::sinks::records::{
     Payloads, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
 };
 use crate::sinks::rows::{RowPlan, Rows};
-use crate::sinks::shared::TableForm;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
+use crate::sinks::table_form::TableForm;
 use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::sinks::tallies::{Tallies, TallyPlan};
 use crate::Odd;

@@ -21,6 +21,7 @@ pub mod shared;
 pub mod sink;
 pub mod slowest;
 pub mod splitters;
+pub mod table_form;
 pub mod table_lines;
 pub mod table_rows;
 pub mod tallies;

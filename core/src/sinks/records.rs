@@ -21,8 +21,9 @@ use crate::sinks::facts::{
 };
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::{json, plain_text};
-use crate::sinks::shared::{Droppable, TableForm};
+use crate::sinks::shared::Droppable;
 use crate::sinks::sink::Sink;
+use crate::sinks::table_form::TableForm;
 use crate::Odd;
 
 /// Text of one exchange. Python holds one batch of a larger one at a time.

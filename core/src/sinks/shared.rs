@@ -2,9 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::sinks::columns::{Columns, WaitingColumns};
-use crate::sinks::table_lines::TableLines;
-
 /// Rows, of which the last ones can be dropped.
 pub trait Droppable {
     /// Number of rows, and their size in bytes.
@@ -37,31 +34,5 @@ impl<T: Droppable> Shared<T> {
             all.truncate(rows, held);
             all
         })
-    }
-}
-
-/// The form of a table's rows.
-#[derive(Clone)]
-pub enum TableForm {
-    Columns(Shared<Columns>),
-    Waiting(Shared<WaitingColumns>),
-    Lines(Shared<TableLines>),
-}
-
-impl Droppable for TableForm {
-    fn size(&self) -> (usize, usize) {
-        match self {
-            TableForm::Columns(columns) => columns.lock().size(),
-            TableForm::Waiting(columns) => columns.lock().size(),
-            TableForm::Lines(lines) => lines.lock().size(),
-        }
-    }
-
-    fn truncate(&mut self, rows: usize, held: usize) {
-        match self {
-            TableForm::Columns(columns) => columns.lock().truncate(rows, held),
-            TableForm::Waiting(columns) => columns.lock().truncate(rows, held),
-            TableForm::Lines(lines) => lines.lock().truncate(rows, held),
-        }
     }
 }

@@ -9,7 +9,8 @@ use crate::kafka::tree::{field, Decoded, Name, Value};
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::columns::Column;
 use crate::sinks::facts::Handle;
-use crate::sinks::shared::{Droppable, TableForm};
+use crate::sinks::shared::Droppable;
+use crate::sinks::table_form::TableForm;
 use crate::Odd;
 
 const MS_NS: i64 = 1_000_000;
