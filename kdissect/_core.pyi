@@ -308,8 +308,46 @@ class Columns:
     def feed_some(self, values: Sequence[list[Any]], start: int, stop: int, size: int) -> None:
         """Add some rows, whose values are given by column. OverflowError: a value does not fit."""
 
+    def waiting(self) -> WaitingColumns:
+        """For rows of the same columns that wait."""
+
     def take(self) -> Batch:
         """The rows. The next batch begins."""
+
+class WaitingColumns:
+    """Rows that wait to be added to others."""
+
+    def move_to(
+        self,
+        to: Columns,
+        rows: int,
+        capacity: tuple[int, int],
+        later: Sequence[tuple[str, int | str | None]],
+    ) -> int:
+        """Add the first rows to others, with values of columns that were not known, the same in all of them:
+        at most so many, and none after one that fills the others. Returns how many.
+        """
+
+class TableLines:
+    """JSON lines of a table, given the text before each column."""
+
+    def __init__(self, heads: Sequence[str]) -> None: ...
+    @property
+    def rows(self) -> int:
+        """Their number."""
+
+    @property
+    def held(self) -> int:
+        """Their bytes."""
+
+    def add(self, text: bytes) -> None:
+        """Add lines."""
+
+    def take_first(self, rows: int) -> bytes:
+        """The first lines."""
+
+    def take(self, room: int) -> bytes:
+        """Lines: at least one, if there is any, and none after the one that exceeds ``room`` bytes."""
 
 class Batch:
     """Rows for one reader of the Arrow C data interface."""

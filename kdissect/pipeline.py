@@ -359,8 +359,8 @@ class Dissection:
                 if sink.rows == max_rows:
                     raise _EnoughError
 
-        if (fill := plan.fill) is not None:
-            self._write = lambda written: sink.take(written.text(fill), 0)
+        if plan.release is not None:
+            self._write = plan.release
 
         self._describe = plan.describe
         rows_left = None if max_rows is None else lambda: max_rows - sink.rows

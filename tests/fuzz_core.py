@@ -42,6 +42,8 @@ COMMANDS = (
     "summary --json --groups --lag --versions --transactions --connections --findings",
     f"{LEARN} {END_TO_END}",
     f"{EXPORT} --format parquet --tables {','.join(each for each in TABLES if each != 'records')}",
+    f"{EXPORT} --format parquet --records --limits export_rows=30", EXPORT,
+    f"{EXPORT} --records --topic *o* --partition 0",
 )  # fmt: skip
 MAX_PACKETS = 1000
 HEADERS = 54  # of most packets; what follows is Kafka

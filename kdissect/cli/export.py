@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kdissect.query.records import Records
     from kdissect.runs.run import Query, Run
     from kdissect.runs.workers import Workers
+    from kdissect.sinks.sink import Demand
     from kdissect.tables.export import PartResult
     from kdissect.tables.manifest import Job
 
@@ -182,7 +183,7 @@ def _write_missing(
         with finish_or_abandon(writer, run, failures):
             if isinstance(run.place, Here):
                 with defer.installed():
-                    run.into(Columns(writer, query.demand(), defer))
+                    run.into(Columns(writer, _demand(query), defer, writer.release))
             else:
                 workers = cast("Workers", run.place)
                 parts = workers.parts_of(run, partial(_part, job, log, query))
@@ -193,12 +194,17 @@ def _write_missing(
     return run, writer, records
 
 
+def _demand(query: Query) -> Demand:
+    """Batches are joined after the core has made their rows."""
+    return replace(query, options=replace(query.options, end_to_end=False)).demand()
+
+
 def _part(
     job: ExportJob, log: ConnectionLog, query: Query, dissection: Dissection, shard: Shard
 ) -> PartResult:
     """Write the tables of a shard, in a worker."""
     selects = Selection(query)
-    return write_part(job, shard.number, dissection, log, selects, query.demand(), shard.number + 1, shard.of)
+    return write_part(job, shard.number, dissection, log, selects, _demand(query), shard.number + 1, shard.of)
 
 
 def _find_failing_capture(query: Query, tables: ExportOptions, error: UnexpectedError) -> UnexpectedError:

@@ -9,6 +9,7 @@ records.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kdissect.exchanges.learned import BatchCopy, NumberedBatch, ProducedBatch
@@ -41,11 +42,29 @@ class WrittenText:
         exchanges, completed_ns, size: how many it stands for, when they were complete, and bytes of their
             frames and bodies.
         topic_ids: names by ID.
+        rows: how many rows it has instead of text: records, and those of each other table.
+        rows_bytes: the size of these.
+
+    Attributes:
+        later: what is done when it is through, before it is written.
     """
 
     __slots__ = (
-        "_fetched", "_text", "_time_ns", "anomalies", "completed_ns", "copies", "decoded_bytes", "exchanges",
-        "held_bytes", "produced_ns", "refs", "topic_ids",
+        "_fetched",
+        "_rows_bytes",
+        "_text",
+        "_time_ns",
+        "anomalies",
+        "completed_ns",
+        "copies",
+        "decoded_bytes",
+        "exchanges",
+        "held_bytes",
+        "later",
+        "produced_ns",
+        "refs",
+        "rows",
+        "topic_ids",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +77,8 @@ class WrittenText:
         completed_ns: int,
         size: int,
         topic_ids: dict[str, str],
+        rows: list[int],
+        rows_bytes: int,
     ) -> None:
         self.refs = refs
         self._text = text
@@ -68,29 +89,39 @@ class WrittenText:
         self.held_bytes = size
         self.decoded_bytes = 0
         self.topic_ids = topic_ids
+        self.rows = rows
+        self._rows_bytes = rows_bytes
+        self.later: list[Callable[[], object]] = []
         self.anomalies: list[Anomaly] = []
         self.produced_ns: dict[ProducedBatch, int] | None = None
         self.copies: dict[NumberedBatch, BatchCopy] | None = None
 
     def __len__(self) -> int:
-        return len(self._text)
+        return len(self._text) + self._rows_bytes
 
     def text(self, fill: Fill) -> bytes:
         """The text, with what is known now."""
-        produced, copies, text = self.produced_ns or {}, self.copies or {}, self._text
-        if not (produced or copies):
-            return text
+        text = self._text
         pieces: list[bytes] = []
         end_before = 0
+        for start, end, latency_us, other in self.joined():
+            pieces += (text[end_before:start], fill(text[start:end], latency_us, other))
+            end_before = end
+        return b"".join([*pieces, text[end_before:]]) if pieces else text
+
+    def joined(self) -> Iterator[tuple[int, int, int | None, str | None]]:
+        """Each fetched batch of which more is known now: where its text or rows begin and end, its end-to-end
+        latency in us, and the exchange that has a copy of it.
+        """
+        produced, copies = self.produced_ns or {}, self.copies or {}
+        if not (produced or copies):
+            return
         for origin, numbered, (start, end) in self._fetched:
             sent_ns, copy = produced.get(origin), copies.get(numbered)
             is_known = sent_ns is not None and sent_ns <= self._time_ns  # see PartitionRecords.produced_ns
             latency_us = (self._time_ns - sent_ns) // 1000 if is_known else None  # type: ignore[operator]
             if is_known or copy is not None:
-                other = None if copy is None else copy.exchange
-                pieces += (text[end_before:start], fill(text[start:end], latency_us, other))
-                end_before = end
-        return b"".join([*pieces, text[end_before:]])
+                yield start, end, latency_us, None if copy is None else copy.exchange
 
 
 class WrittenTexts:
@@ -103,6 +134,7 @@ class WrittenTexts:
     def __init__(self, feed: Callable[[Exchange | WrittenText], list[Exchange | WrittenText]]) -> None:
         self._feed = feed
         self._noted: list[tuple[Any, ...]] = []
+        self._later: list[Callable[[], object]] = []
         self._through: deque[Exchange | WrittenText] = deque()
         self._held_bytes = 0
 
@@ -112,6 +144,10 @@ class WrittenTexts:
         """
         self._noted.append(carried)
 
+    def later(self, take: Callable[..., object]) -> Callable[..., None]:
+        """A function that calls ``take`` when the exchanges are through that were noted last."""
+        return lambda *args: self._later.append(partial(take, *args))
+
     def has_room(self) -> bool:
         """Whether more text can wait."""
         return self._held_bytes < _HELD_BYTES
@@ -119,8 +155,10 @@ class WrittenTexts:
     def take(self, output: bytes) -> None:
         """Feed the text of the exchanges that were noted."""
         noted, self._noted = self._noted, []
-        for carried in noted:
+        for number, carried in enumerate(noted, 1):
             written = _written(output, *carried)
+            if number == len(noted):
+                written.later, self._later = self._later, []
             self._held_bytes += len(written)
             self._through += self._feed(written)
 
@@ -131,6 +169,8 @@ class WrittenTexts:
             item = self._through.popleft()
             if isinstance(item, WrittenText):
                 self._held_bytes -= len(item)
+                for call in item.later:
+                    call()
             yield item
 
 
@@ -142,6 +182,7 @@ def _written(
     topic_ids: list[tuple[str, str]],
     produced: list[_Origin],
     fetched: list[tuple[_Origin, tuple[int, int, int], tuple[int, int]]],
+    rows: tuple[list[int], int],
 ) -> WrittenText:
     info, number, exchanges = exchange
     start, end = place
@@ -164,5 +205,5 @@ def _written(
             batches.append((origin, numbered, (first - start, last - start)))
         refs = Refs(keys, learned, optional)
     return WrittenText(
-        refs, output[start:end], batches, time_ns, exchanges, completed_ns, size, dict(topic_ids)
+        refs, output[start:end], batches, time_ns, exchanges, completed_ns, size, dict(topic_ids), *rows
     )

@@ -14,6 +14,7 @@ from kdissect.sinks.sink import ALL, Each
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kdissect.exchanges.written import WrittenText
     from kdissect.model import Exchange
     from kdissect.sinks.plan import PlanContext, RowPlan
     from kdissect.sinks.sink import Demand
@@ -49,6 +50,7 @@ class Columns(Each):
         tables: make and keep them.
         demand: which exchanges come, and what else is done with them.
         guard: wraps the functions that write rows.
+        release: see ``Plan``.
     """
 
     is_text = False
@@ -58,11 +60,14 @@ class Columns(Each):
         tables: Tables,
         demand: Demand = ALL,
         guard: Guard = _unguarded,
+        release: Callable[[WrittenText], object] | None = None,
     ) -> None:
         super().__init__(guard(tables.feed), skip=guard(tables.skip))
         self._settle = guard(tables.settle)
         core_plan = tables.core_plan if demand.has_latency_parts and demand.allows_core else None
-        self.plan = None if core_plan is None else Plan(core_plan, conditions=demand.conditions)
+        if core_plan is not None:
+            guarded = None if release is None else guard(release)
+            self.plan = Plan(core_plan, conditions=demand.conditions, release=guarded)
 
     def take(self, output: bytes, exchanges: int) -> None:  # noqa: ARG002  (it is in the columns)
         """Count rows of the core."""

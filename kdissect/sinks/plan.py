@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.latency import Splitters
     from kdissect.exchanges.memory import MemoryPlan
     from kdissect.exchanges.undecoded import MentionsPlan
-    from kdissect.exchanges.written import Fill, WrittenTexts
+    from kdissect.exchanges.written import WrittenText, WrittenTexts
     from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Exchange, Interface
@@ -181,6 +181,8 @@ class RowPlan(NamedTuple):
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
             several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
             it is full.
+        records: how records become rows, and where these go: ``WaitingColumns`` or ``TableLines``, as those
+            of ``tables`` then do. None: they have no table.
         log: what counts the exchanges besides, if anything does.
         alive: what takes the members of groups that are alive, if anything does.
         learn: takes what the exchanges of a connection share, the cluster that one of them names, if any, and
@@ -197,6 +199,7 @@ class RowPlan(NamedTuple):
     end: str
     format: str
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
+    records: tuple[RecordPlan, Any] | None
     log: ConnectionPlan | None
     alive: AlivePlan | None
     learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
@@ -264,7 +267,8 @@ class RecordPlan(NamedTuple):
         is_partition: from the known names of a topic, and a partition, to whether its records are selected;
             None: all are.
         selects: from offset, key, value and headers of a record to whether it is selected; None: all are.
-        optional: from key, value and headers of a record to the columns from headers and schemas.
+        optional: from key, value and headers of a record to the columns from headers and schemas: their text,
+            or in a table the values.
         inflate: from the number of an exchange, whether it is the first batch in it, codec, magic and data to
             the decompressed records of a batch. An exception: Python must take it.
         bounds: records and headers of a batch: how many records, headers of one, and headers of all.
@@ -288,7 +292,7 @@ class RecordPlan(NamedTuple):
     directions: tuple[bool, bool]
     is_partition: PartitionTest | None
     selects: Callable[[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]], bool] | None
-    optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], str]
+    optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], Any]
     inflate: Callable[[int, bool, int, int, bytes], bytes]
     bounds: tuple[int, int, int]
     learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
@@ -378,13 +382,14 @@ class Plan(NamedTuple):
         describe: describes exchanges that are fed. None: all of them are decoded.
         conditions: from the context to which exchanges are selected, once the first packet is known. None:
             all are.
-        fill: adds to text what is known only after it was written. None: nothing is.
+        release: takes what the core has made of exchanges with records, when their batches are joined. None:
+            they are not.
     """
 
     output: Callable[[PlanContext], OutputPlan] | None = None
     describe: Describe | None = None
     conditions: Callable[[PlanContext], Conditions] | None = None
-    fill: Fill | None = None
+    release: Callable[[WrittenText], object] | None = None
 
     def of_core(self, context: PlanContext) -> CorePlan | None:
         """What the core gets; None: it finishes no exchanges."""

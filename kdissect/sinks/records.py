@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
+    from kdissect.exchanges.written import WrittenText
     from kdissect.model import Exchange
     from kdissect.sinks.plan import PlanContext, RecordPlan
     from kdissect.sinks.sink import Demand
@@ -116,7 +117,7 @@ class RecordRows(Each):
                     directions=source.directions, is_partition=source.is_partition, selects=source.selects
                 )
 
-            self.plan = Plan(selected, conditions=demand.conditions, fill=native.fill)
+            self.plan = Plan(selected, conditions=demand.conditions, release=self._release)
 
     def take(self, output: bytes, exchanges: int) -> None:
         """Write rows of the core: one for each record."""
@@ -124,6 +125,10 @@ class RecordRows(Each):
         assert self._native is not None
         self.rows += output.count(self._native.row_mark)
         self._native.add(output)
+
+    def _release(self, written: WrittenText) -> None:
+        assert self._native is not None
+        self.take(written.text(self._native.fill), 0)
 
     def feed(self, exchange: Exchange) -> None:
         """Write its records."""

@@ -103,14 +103,21 @@ class Prepared(NamedTuple):
 class RowBatch:
     """The rows of the next batch: ``rows`` rows of about ``held`` bytes.
 
+    Args:
+        columns: of the rows.
+        capacity: rows and bytes with which it is full.
+
     Attributes:
+        capacity: rows and bytes with which it is full.
         schema: of the batch.
         columns: the values: the native core's ``Columns``, or lists.
     """
 
-    __slots__ = ("_getters", "_records", "columns", "schema")
+    __slots__ = ("_counted", "_getters", "_records", "_waiting", "capacity", "columns", "schema")
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[Column], capacity: tuple[int, int] = (0, 0)) -> None:
+        self.capacity = capacity
+        self._counted = 0
         self.schema = schema(columns)
         self._getters = [arrow_getter(column) for column in columns]
         self._records = RecordValues(zip(self.schema.names, self._getters, strict=True))
@@ -130,6 +137,32 @@ class RowBatch:
     def held(self) -> int:
         """About how many bytes they have."""
         return int(self.columns.held)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many rows or bytes."""
+        rows, size = self.capacity
+        return self.rows >= rows or self.held >= size
+
+    def wait(self) -> core.native.WaitingColumns:
+        """Where the core adds rows that wait."""
+        waiting: core.native.WaitingColumns = self.columns.waiting()
+        self._waiting = waiting
+        return waiting
+
+    def move(self, rows: int, latency_us: int | None, also_in: str | None) -> int:
+        """Add the first of these, see ``SharedRows``."""
+        later = (("e2e_latency_us", latency_us), ("also_in", also_in))
+        return self._waiting.move_to(self.columns, rows, self.capacity, later)
+
+    @property
+    def uncounted(self) -> int:
+        """Number of rows since ``note_counted``."""
+        return self.rows - self._counted
+
+    def note_counted(self) -> None:
+        """Note that all rows are counted, those that were taken and those that are here."""
+        self._counted = self.rows
 
     def feed(self, row: Any) -> None:
         """Add a row."""

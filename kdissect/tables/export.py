@@ -21,14 +21,22 @@ from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.files import is_stored
 from kdissect.limits import SECOND_NS
-from kdissect.options import BOTH, JSONL, PARQUET
+from kdissect.options import BOTH, JSONL
 from kdissect.query.records import records_of
 from kdissect.sinks.columns import Columns
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
 from kdissect.tables.native_rows import table_plan
-from kdissect.tables.rows import DEFAULT_TABLES, NATIVE_TABLES, TABLES, TableRows, are_native, needs_log
+from kdissect.tables.rows import (
+    DEFAULT_TABLES,
+    NATIVE_TABLES,
+    RECORDS,
+    TABLES,
+    TableRows,
+    are_native,
+    needs_log,
+)
 from kdissect.tables.table_files import (
     NONE,
     ZST,
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
+    from kdissect.exchanges.written import WrittenText
     from kdissect.model import ConnectionInfo, Exchange
     from kdissect.options import ExportOptions, Options
     from kdissect.pipeline import Dissection
@@ -105,6 +114,7 @@ class Export:
         self._form = job.format
         self._job = described
         self._limits = options.limits
+        self._records = records
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
         self.warnings: list[str] = []
         self._rotate_ns = job.export.rotate_ns
@@ -139,8 +149,15 @@ class Export:
             _core_plan,
             files=self._files,
             tables=self.tables,
+            records=self._records,
             has_topic_ids=TOPIC_IDS in self._files,
         )
+
+    def release(self, written: WrittenText) -> None:
+        """Write rows of the core that no longer wait, see ``Plan``."""
+        _release(self._files, written)
+        if written.later:
+            self.settle()
 
     def settle(self) -> None:
         """Count and write the rows that the core has made."""
@@ -288,12 +305,36 @@ class Export:
 
 
 def _core_plan(
-    context: PlanContext, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
+    context: PlanContext,
+    files: Mapping[str, TableFiles],
+    tables: TableRows,
+    records: Records,
+    *,
+    has_topic_ids: bool,
 ) -> RowPlan:
-    shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
+    waits = RECORDS in files
+    shared = {name: files[name].shared(waits=waits) for name in _native_tables(files)}
+    of_records = None
+    if (table := shared.pop(RECORDS, None)) is not None:
+        plan = files[RECORDS].form.record_plan(context, table.columns)
+        selected = plan._replace(directions=records.directions, is_partition=records.is_partition)
+        of_records = selected, table.batch
     topic_ids = tables.topic_ids if has_topic_ids else None
     log = tables.log if needs_log(files) else None
-    return table_plan(context, shared, topic_ids, log, tables.needs, tables.alive)
+    are_lines = any(isinstance(each.form, JsonFormat) for each in files.values())
+    return table_plan(
+        context, shared, topic_ids, log, tables.needs, tables.alive, are_lines=are_lines, records=of_records
+    )
+
+
+def _native_tables(files: Mapping[str, TableFiles]) -> list[str]:
+    """Those to which the core adds rows, records first."""
+    return [name for name in files if name == RECORDS] + [name for name in files if name in NATIVE_TABLES]
+
+
+def _release(files: Mapping[str, TableFiles], written: WrittenText) -> None:
+    for name, rows in zip(_native_tables(files), written.rows, strict=True):
+        files[name].release(rows, written.joined() if name == RECORDS else ())
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -346,8 +387,8 @@ class ExportJob:
     def is_native(self) -> bool:
         """Whether the native core can make the rows of usual exchanges."""
         export = self.export
-        is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
-        return is_plain and are_native(export.tables)
+        is_plain = not export.partition_by and export.rotate_ns is None
+        return is_plain and are_native(export.tables, has_joined=self.options.end_to_end)
 
     def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:
         """The files of each table. With ``in_parts``, rows of ``topic_ids`` are lists of values."""
@@ -424,16 +465,17 @@ class PartRows:
     Attributes:
         tables: makes the rows.
         log, topic_ids, whole: those of the tables.
+        records: opens the records of an exchange.
         topics: see ``PartResult``.
     """
 
     def __init__(self, job: ExportJob, log: ConnectionLog) -> None:
         options = job.options
         self._limits = options.limits
-        self._records = records_of(options)
+        self.records = records_of(options)
         tables = {*job.export.tables, TOPIC_IDS}  # these are counted in any case
         self.tables = TableRows(
-            tables, log, self._records, options.limits, every_connection=not options.is_filtered
+            tables, log, self.records, options.limits, every_connection=not options.is_filtered
         )
         self.log, self.topic_ids, self.whole = log, self.tables.topic_ids, self.tables.whole
         self._getters = [column.get for column in TABLES[TOPIC_IDS].columns]
@@ -473,7 +515,7 @@ class PartRows:
         self, part: int, dissection: Dissection, files: dict[str, list[FinishedFile]], selected: int
     ) -> PartResult:
         """What was counted, and the files written."""
-        ids, records = (self._ids, self._named), self._records.result()
+        ids, records = (self._ids, self._named), self.records.result()
         counts, noticed = dissection.counts, dissection.noticed
         return PartResult(part, files, self.topics, counts, noticed, ids, selected, records, self.whole_part)
 
@@ -523,7 +565,19 @@ class PartTables:
         """
         if not self._is_native:
             return None
-        return partial(_core_plan, files=self.files, tables=self.rows.tables, has_topic_ids=True)
+        return partial(
+            _core_plan,
+            files=self.files,
+            tables=self.rows.tables,
+            records=self.rows.records,
+            has_topic_ids=True,
+        )
+
+    def release(self, written: WrittenText) -> None:
+        """See ``Export``."""
+        _release(self.files, written)
+        if written.later:
+            self.settle()
 
     def feed(self, exchange: Exchange) -> None:
         """Write the rows of an exchange."""
@@ -578,7 +632,7 @@ def write_part(
         step: see ``PartTables``.
     """
     tables = PartTables(job, log, first, step)
-    sink = Columns(tables, demand)
+    sink = Columns(tables, demand, release=tables.release)
     try:
         for _ in dissection.into(sink, selects):
             pass

@@ -30,7 +30,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.native_rows import are_known, record_plan, row_plan
+from kdissect.tables.native_rows import are_known, json_cell, record_plan, row_plan
 from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
@@ -87,16 +87,17 @@ class JsonLines:
         return self._core_plan if are_known(self._columns) else None
 
     @property
-    def _heads(self) -> list[str]:
+    def heads(self) -> list[str]:
         """What stands before each column."""
         return [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(self._columns)]
 
+    @property
+    def room(self) -> int:
+        """Bytes that can be added before lines are written."""
+        return self._max_bytes - len(self._held)
+
     def _core_plan(self, context: PlanContext) -> RowPlan:
-
-        def cell(column: Column, row: Exchange) -> str:
-            return json_bytes(text_getter(column)(row)).decode()
-
-        return row_plan(context, self._columns, cell, self._heads, "}\n", "json")
+        return row_plan(context, self._columns, json_cell, self.heads, "}\n", "json")
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -155,16 +156,29 @@ _SEAM = b"\n"
 """Never occurs in a line: it is escaped in strings."""
 
 
+def joined_lines(lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
+    """Lines of records with these values."""
+    values = json_bytes({"e2e_latency_us": e2e_latency_us, "also_in": also_in})[1:-1]
+    return lines.replace(_NOT_JOINED, values)
+
+
 class RecordLines(JsonLines):
     """Writes records, one by one or in batches.
 
     Args:
         write: takes bytes; its exceptions (a closed pipe) pass to the caller.
         flush_each: write every line immediately.
+        columns: which; those of a table are more.
     """
 
-    def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
-        super().__init__(write, columns=RECORD, flush_each=flush_each)
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        flush_each: bool = False,
+        columns: Sequence[Column] = RECORD,
+    ) -> None:
+        super().__init__(write, columns=columns, flush_each=flush_each)
         self.row_mark = b"\n"
         self._optional_getters = [(name, get) for name, get in self.getters if name in OPTIONAL]
 
@@ -178,12 +192,15 @@ class RecordLines(JsonLines):
         def text(value: Any) -> str:
             return json_bytes(value).decode()
 
-        return record_plan(context, self._columns, self._heads, "}\n", (OPTIONAL, optional), text, "json")
+        is_table = self._columns is not RECORD
+        optional_columns = OPTIONAL, optional
+        return record_plan(
+            context, self._columns, self.heads, "}\n", optional_columns, text, "json", is_table=is_table
+        )
 
     def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
         """Lines of the core with these values."""
-        values = json_bytes({"e2e_latency_us": e2e_latency_us, "also_in": also_in})[1:-1]
-        return lines.replace(_NOT_JOINED, values)
+        return joined_lines(lines, e2e_latency_us, also_in)
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""

@@ -34,7 +34,7 @@ from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPla
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
-from kdissect.tables.values import second_text
+from kdissect.tables.values import json_bytes, second_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,10 +83,21 @@ _FIELDS: list[tuple[str, ...]] = [
 """The fields of messages that are columns of partitions and groups, each with its names there."""
 _OF_RECORD = {
     "time": ("record_time", 0),
+    "date": ("record_date", 0),
+    "time_ns": ("record_time_ns", 0),
     **{
         name: (name, 0)
         for name in (
-            *("request_time", "topic", "topic_id", "partition", "offset", "before_fetch_offset", "timestamp"),
+            *(
+                "timestamp_ms",
+                "request_time",
+                "topic",
+                "topic_id",
+                "partition",
+                "offset",
+                "before_fetch_offset",
+                "timestamp",
+            ),
             *("timestamp_type", "key", "value", "magic", "compression", "base_offset", "producer_id"),
             *("producer_epoch", "base_sequence", "leader_epoch", "transactional", "aborted"),
         )
@@ -109,6 +120,11 @@ def are_known(columns: Sequence[Column]) -> bool:
     """Whether the core can write these columns: none is a path into another, or there twice."""
     are_different = len({column.name for column in columns}) == len(columns)
     return are_different and all(BY_NAME.get(column.name) is column for column in columns)
+
+
+def json_cell(column: Column, exchange: Exchange) -> str:
+    """A column of an exchange as JSON."""
+    return json_bytes(text_getter(column)(exchange)).decode()
 
 
 def row_plan(
@@ -149,6 +165,8 @@ def record_plan(
     optional: tuple[Sequence[str], WriteOptional],
     text: Callable[[Any], str],
     form: str,
+    *,
+    is_table: bool = False,
 ) -> RecordPlan:
     """What the core must know to write records as JSON lines or CSV.
 
@@ -161,6 +179,7 @@ def record_plan(
         text: writes a value.
         form: ``json`` or ``csv``. In CSV, a byte that is not UTF-8 marks where ``e2e_latency_us`` and
             ``also_in`` are filled in.
+        is_table: whether they are rows of a table beside others, with the same ``RowPlan``.
     """
     names, write_optional = optional
     written: list[tuple[str, tuple[str, int]]] = []
@@ -182,16 +201,53 @@ def record_plan(
         elif name in _ENCODINGS:
             encodings.append(before)
         else:
-            written.append((before, _OF_RECORD.get(name) or _content(name, written)))
+            of_exchange = _shared_content(name) if is_table else _content(name, written)
+            written.append((before, _OF_RECORD.get(name, of_exchange)))
         before = ""
 
     def cell(column: Column, exchange: Exchange) -> str:
         return text(text_getter(column)(exchange))
 
-    of_exchange = [BY_NAME[column.name] for column in columns if column.name in (*_SHARED, *_OF_API)]
+    shared = [BY_NAME[column.name] for column in columns if column.name in (*_SHARED, *_OF_API)]
     of_key, of_value = encodings
-    plan = usual_records(context, of_exchange, cell, written, before + end, write_optional)
+    plan = usual_records(context, shared, cell, written, before + end, write_optional)
     return plan._replace(format=form, encodings=(of_key, of_value))
+
+
+def record_columns_plan(
+    context: PlanContext, columns: Sequence[Column], optional: Sequence[str]
+) -> RecordPlan:
+    """What the core must know to add rows of records to columns.
+
+    Args:
+        context: names of topics, and limits.
+        columns: of the table.
+        optional: names of those from headers and schemas.
+    """
+    from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
+
+    getters = [column.get for column in columns if column.name in optional]
+    written: list[tuple[str, tuple[str, int]]] = []
+    for column in columns:
+        name = column.name
+        if name in optional:
+            if name == optional[0]:
+                written.append(("", ("optional", 0)))
+        elif name in _ENCODINGS or name == "control":
+            written.append(("", (name, 0)))
+        elif _SAME_IN_RECORDS.get(name, name) is None:
+            written.append(("", _NULL))
+        else:
+            written.append(("", _OF_RECORD.get(name) or _shared_content(name)))
+    plan = usual_records(context, (), lambda *_: "", written, "", lambda *_: "")
+
+    def values(
+        key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+    ) -> list[Any]:
+        record = payloads_alone(key, value, tuple(headers))
+        return [get(record) for get in getters]
+
+    return plan._replace(optional=values)
 
 
 def usual_records(
@@ -262,8 +318,8 @@ class NativeTable(NamedTuple):
 
     Attributes:
         columns: of the table.
-        batch: the core's ``Columns`` for them.
-        most: rows and bytes with which it is full.
+        batch: where the core adds them: ``Columns``, or ``TableLines``.
+        capacity: rows and bytes with which that is full.
     """
 
     columns: Sequence[Column]
@@ -278,6 +334,9 @@ def table_plan(
     log: ConnectionLog | None = None,
     needs: Callable[[int, int], bool] = lambda *_: False,
     alive: Callable[[ConnectionInfo, str, str, int], object] | None = None,
+    *,
+    are_lines: bool = False,
+    records: tuple[RecordPlan, Any] | None = None,
 ) -> RowPlan:
     """What the core must know to add rows to batches.
 
@@ -288,9 +347,11 @@ def table_plan(
         log: of the connections, if it is needed.
         needs: whether exchanges of an API key and version are left to Python.
         alive: is called with members of groups, see ``RowPlan``.
+        are_lines: whether all tables are JSON lines, or all columns.
+        records: see ``RowPlan``.
     """
 
-    def cell(column: Column, exchange: Exchange) -> Any:
+    def value(column: Column, exchange: Exchange) -> Any:
         return column.get(exchange)
 
     def name(topic_id: str, completed_ns: int) -> str | None:
@@ -303,9 +364,14 @@ def table_plan(
             raise LookupError(topic_id)
         names.learn(topic_id, name)
 
+    def is_left(api_key: int, version: int) -> bool:
+        return needs(api_key, version) or (records is not None and api_key in _OTHERS_WITH_RECORDS)
+
     names = context.names
     known = BY_NAME | {column.name: column for column in EXCHANGE_EXPORT_ONLY}
-    plan = _plan(context, [known[name] for name in (*_SHARED, *_OF_API)], cell, [])
+    plan = _plan(
+        context, [known[name] for name in (*_SHARED, *_OF_API)], json_cell if are_lines else value, []
+    )
     contents = {"exchanges": _exchange_content, "partitions": _partition_content, "groups": _group_content}
     filled = [
         (table, [contents[table](column) for column in columns], batch, capacity)
@@ -315,15 +381,18 @@ def table_plan(
     common = plan.common._replace(
         topic_name=name,
         learn_name=learn,
-        api=lambda key, version: None if needs(key, version) else api(key, version),
+        api=lambda key, version: None if is_left(key, version) else api(key, version),
     )
-    plan = plan._replace(common=common, tables=filled)
+    plan = plan._replace(common=common, tables=filled, records=records)
+    joined = None if records is None else context.written
     if alive is not None:
+        alive = alive if joined is None else joined.later(alive)
         plan = plan._replace(alive=AlivePlan(alive, _FIELDS.index(_OF_COMMIT["member_id"][1])))
     if log is None:
         return plan
     waiting = [apis.find(name).key for name in sorted(WAITING_APIS)]
-    return plan._replace(log=ConnectionPlan(log.usual_exchanges, waiting))
+    take = log.usual_exchanges if joined is None else joined.later(log.usual_exchanges)
+    return plan._replace(log=ConnectionPlan(take, waiting))
 
 
 def _exchange_content(column: Column) -> tuple[str, int]:
@@ -411,6 +480,7 @@ def _plan(
         end="",
         format="json",
         tables=[],
+        records=None,
         log=None,
         alive=None,
         learn=learn,

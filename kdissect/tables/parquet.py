@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from kdissect.errors import UsageError
 from kdissect.extras import install
 from kdissect.tables.columns import OBJECT, Array, Struct
+from kdissect.tables.lines import OPTIONAL
+from kdissect.tables.native_rows import record_columns_plan
 from kdissect.tables.table_files import GZ, NONE, ZST
 
 try:
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.limits import Limits
+    from kdissect.sinks.plan import PlanContext, RecordPlan
     from kdissect.tables.arrow import Prepared
     from kdissect.tables.columns import Column, Type
     from kdissect.tables.form import Table
-    from kdissect.tables.table_files import RowFile
+    from kdissect.tables.table_files import RowFile, SharedRows
 
 
 _CHUNK_BYTES = 1000
@@ -54,6 +57,14 @@ class ParquetFormat:
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
         return _ParquetFile(file, columns, _CODECS[self.compression], self._max_rows)
+
+    def shared(self, columns: Sequence[Column]) -> SharedRows:
+        """The next row group, to which the core adds rows."""
+        return RowBatch(columns, (self._max_rows, self._max_bytes + 1))
+
+    def record_plan(self, context: PlanContext, columns: Sequence[Column]) -> RecordPlan:
+        """What the core must know to add records."""
+        return record_columns_plan(context, columns, OPTIONAL)
 
     def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
         """Write the rows of other files, in larger row groups. Holds one of these."""
@@ -106,17 +117,22 @@ class _ParquetFile:
         """About how many bytes of rows are not written yet."""
         return self._batch.held
 
-    def share(self, batch: RowBatch) -> None:
-        """Write the rows of this batch, to which others add some too."""
-        self._batch = batch
+    def share(self, rows: RowBatch) -> None:
+        """Write the rows of this batch, to which the core adds some too."""
+        self._batch = rows
 
     def feed(self, row: Any) -> None:
         """Add a row."""
         self._batch.feed(row)
-        self.settle()
+        self._flush_full()
 
-    def settle(self) -> None:
-        """Write a row group if it is full."""
+    def settle(self) -> int:
+        """Write a row group if it is full, see ``RowFile``."""
+        added = self._batch.uncounted
+        self._flush_full()
+        return added
+
+    def _flush_full(self) -> None:
         if self._batch.rows >= self._max_rows:
             self.flush()
 
@@ -127,7 +143,7 @@ class _ParquetFile:
     def feed_some(self, prepared: Prepared, start: int, room: int) -> int:
         """Add some of them, see ``RowFile``."""
         stop = self._batch.feed_some(prepared, start, self._max_rows - self._batch.rows, room)
-        self.settle()
+        self._flush_full()
         return stop
 
     def flush(self) -> None:

@@ -152,9 +152,11 @@ def needs_log(tables: Collection[str]) -> bool:
     return not _OF_CONNECTIONS.isdisjoint(tables)
 
 
-def are_native(tables: Collection[str]) -> bool:
-    """Whether the native core can make the rows of usual exchanges for all of these tables."""
-    others = set(tables) - NATIVE_TABLES
+def are_native(tables: Collection[str], *, has_joined: bool = False) -> bool:
+    """Whether the native core can make the rows of usual exchanges for all of these tables. ``has_joined``:
+    those of records, too, because their rows wait until they are joined.
+    """
+    others = set(tables) - NATIVE_TABLES - ({RECORDS} if has_joined else set())
     known = {"topic_ids", "connections", "anomalies", "captures", *WHOLE_TABLES}
     return others < set(tables) and others <= known
 

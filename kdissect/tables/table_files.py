@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import zstandard
 
+from kdissect import core
 from kdissect.capture.stores import listing
 from kdissect.errors import OutputError, WriteError
 from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.files import PRIVATE, create, is_stored, make_directory, publish
 from kdissect.model import Exchange
-from kdissect.tables.lines import JsonLines, RecordValues
+from kdissect.tables.lines import JsonLines, RecordLines, RecordValues, joined_lines
 from kdissect.tables.native_rows import NativeTable
 from kdissect.tables.values import json_line
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.tables.arrow import RowBatch
+    from kdissect.sinks.plan import PlanContext, RecordPlan
     from kdissect.tables.columns import Column
     from kdissect.tables.form import Table
 
@@ -223,7 +224,7 @@ class TableFiles:
         by_name = {column.name: column for column in columns}
         self.partition_by = tuple(name for name in partition_by if name in by_name)
         self._directory = directory
-        self._form = form
+        self.form = form
         self._keys = [(name, by_name[name].get) for name in self.partition_by]
         self._columns = tuple(column for column in columns if column.name not in self.partition_by)
         self._rotate_bytes = rotate_bytes
@@ -232,8 +233,7 @@ class TableFiles:
         self._next_number = 0
         self._step = 1
         self._held = 0
-        self._shared: RowBatch | None = None
-        self._counted = 0  # rows in it
+        self._shared: SharedRows | None = None
 
     def continue_from(self, first: int, files: Listing, step: int = 1) -> None:
         """Start with this number: after the files of an earlier run, or between those of other processes."""
@@ -243,7 +243,7 @@ class TableFiles:
 
     def name(self, number: int) -> str:
         """The name of a file."""
-        return f"part-{number:05}{self._tag}{self._form.suffix}"
+        return f"part-{number:05}{self._tag}{self.form.suffix}"
 
     def feed(self, row: Any) -> None:
         """Write a row, or a batch of records: files end as if the records had been fed one by one.
@@ -251,6 +251,7 @@ class TableFiles:
         Raises:
             OutputError: it cannot be written.
         """
+        self.settle()
         try:
             if isinstance(row, DecodedBatch):
                 self._feed_batch(row)
@@ -265,29 +266,51 @@ class TableFiles:
         except OSError as error:
             raise WriteError.of(self._directory, error) from None
 
-    def shared(self) -> NativeTable:
-        """A batch to which the native core may add rows besides ``feed``, without partitions and in Parquet:
-        if it is full, ``settle`` has to be called.
+    def shared(self, *, waits: bool) -> NativeTable:
+        """Where the native core may add rows besides ``feed``, without partitions. ``settle`` has to be
+        called if it is full. If it ``waits``, its rows are written by ``release``.
         """
-        from kdissect.tables.arrow import RowBatch
+        self._shared = shared = self.form.shared(self._columns)
+        if waits:
+            return NativeTable(self._columns, shared.wait(), (_UNLIMITED, _UNLIMITED))
+        return NativeTable(self._columns, shared.columns, shared.capacity)
 
-        self._shared = RowBatch(self._columns)
-        capacity = self._limits.export_rows, self._limits.export_bytes + 1
-        return NativeTable(self._columns, self._shared.columns, capacity)
+    def release(self, rows: int, joined: Iterable[tuple[int, int, int | None, str | None]] = ()) -> None:
+        """Add the first rows of those that wait.
 
-    def settle(self) -> None:
-        """Count, and if necessary write, rows that others have added to the batch.
+        Args:
+            rows: how many.
+            joined: which of them have an end-to-end latency or a copy, see ``WrittenText.joined``.
 
         Raises:
             OutputError: they cannot be written.
         """
-        if self._shared is None or self._shared.rows == self._counted:
-            return
-        rows, key = self._shared.rows - self._counted, ()
+        end_before = 0
+        for start, end, latency_us, also_in in joined:
+            self._move(start - end_before)
+            self._move(end - start, latency_us, also_in)
+            end_before = end
+        self._move(rows - end_before)
+
+    def _move(self, rows: int, latency_us: int | None = None, also_in: str | None = None) -> None:
+        shared = self._shared
+        assert shared is not None
+        while rows:
+            rows -= shared.move(rows, latency_us, also_in)
+            if shared.is_full:
+                self.settle()
+
+    def settle(self) -> None:
+        """Count, and if necessary write, rows that others have added to what is shared.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+        key = ()
         try:
-            target = self._open.get(key) or self._begin(key)
-            target.writer.settle()
-            self._count(key, target, rows, self._held)
+            while self._shared is not None and self._shared.uncounted:
+                target = self._open.get(key) or self._begin(key)
+                self._count(key, target, target.writer.settle(), self._held)
         except OSError as error:
             raise WriteError.of(self._directory, error) from None
 
@@ -323,7 +346,7 @@ class TableFiles:
         if is_full or grown < 0:  # a row group was written
             self._bound_footers()
         if self._shared is not None:
-            self._counted = self._shared.rows
+            self._shared.note_counted()
 
     def close(self) -> None:
         """Finish all files. A table without rows gets an empty file, unless it has partitions.
@@ -365,7 +388,7 @@ class TableFiles:
         self._next_number += self._step
         directory = self._directory.joinpath(*key)
         make_directory(directory, self.mode, below=self._directory.parent)
-        target = _Open(directory / name, self.mode, self._columns, self._form)
+        target = _Open(directory / name, self.mode, self._columns, self.form)
         if self._shared is not None:
             target.writer.share(self._shared)
         self._open[key] = target
@@ -470,6 +493,8 @@ NONE, GZ, ZST = "none", "gz", "zst"
 COMPRESSIONS = (NONE, GZ, ZST)
 
 _COPIED_BYTES = 1024 * 1024
+_UNLIMITED = 1 << 62
+_MAX_SHARED_ROWS, _SHARED_BYTES = 10_000, 256 * 1024
 _GZIP_LEVEL = 6  # the default of gzip; a higher level takes twice the time for one percent
 _ZSTD_LEVEL = 3
 
@@ -488,11 +513,11 @@ class RowFile(Protocol):
     def feed(self, row: Any) -> None:
         """Add a row."""
 
-    def share(self, batch: RowBatch) -> None:
-        """Write the rows of this batch, to which others add some too; not for JSON lines."""
+    def share(self, rows: Any) -> None:
+        """Write these rows of ``Format.shared``, too."""
 
-    def settle(self) -> None:
-        """Write these rows if there are many; not for JSON lines."""
+    def settle(self) -> int:
+        """Add shared rows that are not counted, up to one that causes a write. Returns their number."""
 
     def prepare(self, records: DecodedBatch) -> Any:
         """Convert all records of a batch, which must be plain, for any file with the same columns."""
@@ -510,6 +535,42 @@ class RowFile(Protocol):
 
     def close(self) -> None:
         """Write the rest; the underlying file stays open."""
+
+
+class SharedRows(Protocol):
+    """Rows that the core adds, besides ``RowFile.feed``.
+
+    Attributes:
+        capacity: rows and bytes with which it is full.
+        columns: where the core adds them.
+    """
+
+    capacity: tuple[int, int]
+    columns: Any
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many."""
+
+    @property
+    def uncounted(self) -> int:
+        """Number of rows that are not counted."""
+
+    def wait(self) -> Any:
+        """Where the core adds rows that wait."""
+
+    def move(self, rows: int, latency_us: int | None, also_in: str | None) -> int:
+        """Add the first of these, at most so many, and none after one with which it is full. Returns how
+        many.
+
+        Args:
+            rows: how many.
+            latency_us: end-to-end latency of all of them, if they are records.
+            also_in: the exchange with their copies.
+        """
+
+    def note_counted(self) -> None:
+        """Note that all are counted."""
 
 
 class Format(Protocol):
@@ -533,6 +594,12 @@ class Format(Protocol):
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
 
+    def shared(self, columns: Sequence[Column]) -> SharedRows:
+        """Rows for one file after the other, to which the core adds some."""
+
+    def record_plan(self, context: PlanContext, columns: Sequence[Column]) -> RecordPlan:
+        """What the core must know to add records."""
+
     def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
         """Write the rows of other files of a table, one after the other."""
 
@@ -555,10 +622,55 @@ class JsonFormat:
         """Start a file."""
         return JsonFile(file, columns, self.compression)
 
+    def shared(self, columns: Sequence[Column]) -> SharedRows:
+        """Lines for one file after the other, to which the core adds some."""
+        return _SharedLines(columns)
+
+    def record_plan(self, context: PlanContext, columns: Sequence[Column]) -> RecordPlan:
+        """What the core must know to add records."""
+        return RecordLines(len, columns=columns).plan_of_core(context)
+
     def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
         """Write the rows of other files, which may be compressed."""
         for part in parts:
             shutil.copyfileobj(part, file, _COPIED_BYTES)
+
+
+class _SharedLines:
+    """Lines of the core that no file has yet."""
+
+    capacity = _MAX_SHARED_ROWS, _SHARED_BYTES
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._heads = JsonLines(len, columns=columns).heads
+        self.columns = core.native.TableLines(self._heads)
+        self._waiting = self.columns
+
+    @property
+    def is_full(self) -> bool:
+        """Whether they have as many bytes."""
+        return self.columns.held >= _SHARED_BYTES
+
+    def wait(self) -> core.native.TableLines:
+        """Where the core adds lines that wait."""
+        self._waiting = core.native.TableLines(self._heads)
+        return self._waiting
+
+    def move(self, rows: int, latency_us: int | None, also_in: str | None) -> int:
+        """Add the first of these, see ``SharedRows``."""
+        lines = self._waiting.take_first(rows)
+        if latency_us is not None or also_in is not None:
+            lines = joined_lines(lines, latency_us, also_in)
+        self.columns.add(lines)
+        return rows
+
+    @property
+    def uncounted(self) -> int:
+        """Number of all lines: files take those that they count."""
+        return self.columns.rows
+
+    def note_counted(self) -> None:
+        """Do nothing: those that are counted are not here."""
 
 
 class JsonFile:
@@ -574,21 +686,22 @@ class JsonFile:
             self._packer = zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file, closefd=False)
         self.lines = JsonLines((self._packer or file).write, columns=columns)
         self._records = RecordValues(self.lines.getters)
+        self._shared: _SharedLines | None = None
 
     def feed(self, row: Any) -> None:
         """Write a line."""
         self.lines.feed(row)
 
-    def share(self, batch: RowBatch) -> None:
-        """Not for lines.
+    def share(self, rows: _SharedLines) -> None:
+        """Write these lines, too."""
+        self._shared = rows
 
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """Do nothing: lines are not shared."""
+    def settle(self) -> int:
+        """Add shared lines up to one that causes a write, see ``RowFile``."""
+        assert self._shared is not None
+        before = self._shared.uncounted
+        self.lines.add(self._shared.columns.take(self.lines.room))
+        return before - self._shared.uncounted
 
     def prepare(self, records: DecodedBatch) -> list[bytes]:
         """The lines of all records of a batch."""

@@ -311,6 +311,79 @@ def test_exports_have_the_same_files(
     assert results[0][1][0][0] == 70
 
 
+@pytest.mark.parametrize("compression", ["none", "gz", "zst"])
+def test_exports_of_lines_have_the_same_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, compression: str
+) -> None:
+    """Files end at the same lines: before and after some that are longer than what is written at once."""
+    beat = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])
+    commit = exchange_of("OffsetCommit", 0, [b"\0\1g\0\0\0\1\0\1t\0\0\0\0", b"\0\0\0\1\0\1t\0\0\0\0"])
+    metadata = exchange_of("Metadata", 0, [b"\0\0\0\0", bytes(4) + b"\0\0\x03\xe8" + 1000 * TOPIC])
+    odd = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0more"])
+    some = [*[beat, commit] * 200, metadata, odd, metadata, *[beat] * 20]
+    capture = capture_of([*some, *some], tmp_path / "capture")
+    results = []
+    for is_used in (core.is_used, False):
+        monkeypatch.setattr(core, "is_used", is_used)
+        directory = tmp_path / str(is_used)
+        status = run(
+            capsys, "export", str(capture), "-o", str(directory), "--rotate", "10KB", "-j", "1",
+            "--compress", compression,
+        ).status  # fmt: skip
+        assert status == OK
+        results.append(
+            {each.relative_to(directory): each.read_bytes() for each in sorted(directory.glob("*/part-*"))}
+        )
+    assert results[0] == results[1]
+    assert len(results[0]) > (10 if compression == "none" else 8)
+
+
+TOPIC = b"\0\0\0\7a-topic\0\0\0\0"
+"""In a response to Metadata: an error code, a name, and no partitions."""
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_records_are_exported_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+) -> None:
+    """Rows of the core wait among exchanges that it leaves, and row groups and files end at the same rows."""
+    path = next(path for path in captures() if name_of(path) == "kafka-4-cluster")
+    results, moved = [], []
+    release = TableFiles.release
+
+    def counted(files: TableFiles, rows: int, *joined: Any) -> None:
+        moved.append((rows, list(*joined)))
+        release(files, rows, moved[-1][1])
+
+    monkeypatch.setattr(TableFiles, "release", counted)
+    for is_used in (core.is_used, False):
+        monkeypatch.setattr(core, "is_used", is_used)
+        directory = tmp_path / str(is_used)
+        status = run(
+            capsys, "export", str(path), "-o", str(directory), "--format", form, "-j", "1", "--records",
+            "--rotate", "100KB", "--limits", "export_rows=70", "--limits", "export_bytes=60000",
+        ).status  # fmt: skip
+        assert status == OK
+        if is_used:
+            assert sum(rows for rows, _ in moved) > 1000
+            assert any(latency_us is not None for _, joined in moved for *_, latency_us, _ in joined)
+            moved.clear()
+        else:
+            assert not moved
+        files = sorted(directory.glob("*/part-*"))
+        results.append([(each.relative_to(directory), rows_of(each)) for each in files])
+    assert results[0] == results[1]
+    assert len(results[0]) > len(TABLES)
+
+
+def rows_of(path: Path) -> Any:
+    """The content of a file, with the sizes of its row groups."""
+    if path.suffix != ".parquet":
+        return path.read_bytes()
+    file = ParquetFile(path)
+    return [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)], file.read()
+
+
 @pytest.mark.parametrize("tables", [",".join(TABLES), "exchanges,partitions"])
 def test_exports_by_several_processes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tables: str

@@ -26,7 +26,7 @@ pub mod row;
 pub mod state;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 57;
+const INTERFACE: u32 = 58;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {
@@ -55,6 +55,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lending::Lending>()?;
     module.add_class::<columns::PyColumns>()?;
     module.add_class::<columns::PyBatch>()?;
+    module.add_class::<columns::PyTableLines>()?;
+    module.add_class::<columns::PyWaitingColumns>()?;
     module.add_class::<line::PyLine>()?;
     module.add_class::<row::PyRow>()?;
     module.add_class::<places::Places>()?;

@@ -5,27 +5,31 @@ use std::sync::Arc;
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::exchanges::content::Row;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
-use crate::python::columns::PyColumns;
+use crate::python::columns::push;
 use crate::python::handle::Object;
 use crate::python::line::{followed, is_usual, PyLine};
 use crate::python::row::{MentionsPlan, PyRow};
 use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
 use crate::sinks::clock::{Since, TimeFormat};
+use crate::sinks::columns::Column;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
-use crate::sinks::records::{Payloads, RecordContent, RecordFormat, RecordPlan, RecordWriter, Selects};
+use crate::sinks::records::{
+    Payloads, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
+};
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
+use crate::sinks::table_form::TableForm;
 use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::sinks::tallies::{Tallies, TallyPlan};
 use crate::Odd;
@@ -140,6 +144,7 @@ impl Receivers {
                     each.topic_ids,
                     each.produced,
                     each.fetched,
+                    (each.rows, each.rows_bytes),
                 );
                 give_to(py, &self.carried, arguments)
             }
@@ -332,14 +337,9 @@ fn row_api(py: Python<'_>, place: (i16, i16), of_api: &Function) -> Option<Api<A
     known.map(|(row, tags, texts)| (row.get().0.clone(), tags, texts))
 }
 
-/// Name of the table; the content of its columns, each with an index if there are several; its columns; rows and
-/// bytes at which it is full.
-type TableForm<'py> = (
-    String,
-    Vec<(String, usize)>,
-    PyRef<'py, PyColumns>,
-    (usize, usize),
-);
+/// Name of the table; the content of its columns, each with an index if there are several; where its rows go; rows
+/// and bytes at which it is full.
+type PlannedTable = (String, Vec<(String, usize)>, TableForm, (usize, usize));
 
 fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowPlan> {
     let unknown = |name: &str| PyValueError::new_err(name.to_owned());
@@ -348,15 +348,22 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         let content = Content::named(&name, which).ok_or_else(|| unknown(&name))?;
         Ok::<_, PyErr>((before, content))
     });
-    let tables: Vec<TableForm<'_>> = get(plan, "tables")?;
-    let tables = tables.iter().map(|(name, contents, columns, full)| {
-        Table::new(name, contents, columns.0.clone(), *full).ok_or_else(|| unknown(name))
+    let tables: Vec<PlannedTable> = get(plan, "tables")?;
+    let tables = tables.into_iter().map(|(name, contents, form, full)| {
+        Table::new(&name, &contents, form, full).ok_or_else(|| unknown(&name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
     let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
+    let records: Option<(Bound<'_, PyAny>, TableForm)> = get(plan, "records")?;
+    let records = records.map(|(records, form)| {
+        let test = partition_test(get(&records, "is_partition")?);
+        let writer = Writer::new(record_plan(&records, receivers)?, test);
+        Ok::<_, PyErr>(RecordTable::new(writer, form))
+    });
+    let records = records.transpose()?;
     if let Some(alive) = &alive {
         receivers.alive = Some(get(alive, "take")?);
     }
@@ -366,6 +373,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         end: get(plan, "end")?,
         format: RowFormat::named(&format).ok_or_else(|| unknown(&format))?,
         tables: tables.collect::<PyResult<_>>()?,
+        records,
         log: log
             .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, receivers)?)))
             .transpose()?,
@@ -399,7 +407,9 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     let printed: Function = get(plan, "printed")?;
     let format: String = get(plan, "format")?;
     let selects: Option<Function> = get(plan, "selects")?;
-    let (optional, inflate): (Function, Function) = (get(plan, "optional")?, get(plan, "inflate")?);
+    let (optional, inflate): (Arc<Function>, Function) =
+        (Arc::new(get(plan, "optional")?), get(plan, "inflate")?);
+    let values = optional.clone();
     receivers.carried = get(plan, "join")?;
     let has_room: Option<Function> = get(plan, "has_room")?;
     Ok(RecordPlan {
@@ -427,6 +437,14 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         }),
         optional: Box::new(move |payloads: &Payloads<'_>| {
             Python::attach(|py| optional.call(py, objects(py, payloads)))
+        }),
+        push_optional: Box::new(move |payloads: &Payloads<'_>, columns: &mut [Column]| {
+            Python::attach(|py| {
+                let values: Bound<'_, PyList> = values.call(py, objects(py, payloads))?;
+                let both = columns.iter_mut().zip(values);
+                both.map(|(column, value)| push(column, &value).map_err(|_| Odd))
+                    .sum()
+            })
         }),
         inflate: Box::new(move |number, is_first, codec, magic, data| {
             Python::attach(|py| {

@@ -12,6 +12,7 @@ use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
 const DAY_NS: i64 = 86_400_000_000_000;
+pub const DATE_BYTES: usize = "2026-11-21".len();
 const ANSWERED: &str = "answered";
 
 /// The content of a column; most have its name.
@@ -101,7 +102,8 @@ pub struct RowFacts<'a> {
     pub shared: &'a [Option<Constant>],
     pub of_api: &'a [Option<Constant>],
     pub capture: &'a str,
-    pub time: &'a str,
+    /// Text for a time.
+    pub time_text: &'a dyn Fn(i64) -> Result<String, Odd>,
     pub latency_us: i64,
     pub parts: [Option<i64>; 5],
     pub think_us: Option<i64>,
@@ -138,9 +140,8 @@ impl RowFacts<'_> {
             Content::Capture => cell.text(Some(self.capture)),
             Content::Number => cell.number(i64::try_from(exchange.number).ok()),
             Content::Packet => cell.number(i64::try_from(request.packet).ok()),
-            Content::Date => cell.number(Some(request.end_ns.div_euclid(DAY_NS))),
-            Content::Time if self.time.is_empty() => cell.number(Some(request.end_ns.div_euclid(1000))),
-            Content::Time => cell.text(Some(self.time)),
+            Content::Date => self.date(request.end_ns, cell),
+            Content::Time => self.time(request.end_ns, cell),
             Content::TimeNs => cell.number(Some(request.end_ns)),
             Content::Latency => cell.number(Some(self.latency_us)),
             Content::RequestTransfer => cell.number(request.transfer_us()),
@@ -163,6 +164,21 @@ impl RowFacts<'_> {
             Content::RecordsBytes => cell.number(self.records.and_then(|records| bytes(records.1))),
             Content::Request => cell.json(self.bodies[0]),
             Content::Response => cell.json(self.bodies[1]),
+        }
+    }
+
+    pub fn time(&self, time_ns: i64, cell: &mut Cell<'_>) -> Result<(), Odd> {
+        match cell {
+            Cell::Column(..) => cell.number(Some(time_ns.div_euclid(1000))),
+            _ => cell.text(Some(&(self.time_text)(time_ns)?)),
+        }
+    }
+
+    /// The day of a time; 64 bits hold none before 1677 or after 2262.
+    pub fn date(&self, time_ns: i64, cell: &mut Cell<'_>) -> Result<(), Odd> {
+        match cell {
+            Cell::Column(..) => cell.number(Some(time_ns.div_euclid(DAY_NS))),
+            _ => cell.text(Some((self.time_text)(time_ns)?.get(..DATE_BYTES).ok_or(Odd)?)),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Values -> columns in Arrow's layout, row by row.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::ops::Range;
 
+use crate::sinks::shared::Droppable;
 use crate::Odd;
 
 /// Cost of a value besides its text, as in kdissect/tables/arrow.py.
@@ -40,6 +41,11 @@ impl Bits {
         }
     }
 
+    fn get(&self, place: usize) -> bool {
+        let byte = self.bytes.get(place / 8);
+        byte.is_some_and(|byte| byte >> (place % 8) & 1 == 1)
+    }
+
     fn zeros(&self) -> usize {
         self.len
             - self
@@ -57,6 +63,14 @@ impl Offsets {
     fn push(&mut self, end: usize) -> Result<(), Odd> {
         self.0.push(i32::try_from(end).map_err(|_| Odd)?);
         Ok(())
+    }
+
+    /// Where a value is.
+    fn range(&self, row: usize) -> Result<Range<usize>, Odd> {
+        match self.0.get(row..row + 2) {
+            Some([start, end]) => Ok(*start as usize..*end as usize),
+            _ => Err(Odd),
+        }
     }
 
     /// Returns the remaining length of the values.
@@ -176,6 +190,14 @@ impl Column {
         Ok(VALUE_COST)
     }
 
+    /// An empty list, or null in a column of anything else.
+    pub fn empty_or_null(&mut self) -> Result<usize, Odd> {
+        match &self.values {
+            Values::List(..) => self.list(|_| Ok(0)),
+            _ => self.null(),
+        }
+    }
+
     pub fn bool(&mut self, value: bool) -> Result<usize, Odd> {
         let Values::Bits(bits) = &mut self.values else {
             return Err(Odd);
@@ -259,6 +281,37 @@ impl Column {
         Ok(VALUE_COST + cost)
     }
 
+    /// Appends a value of another column of this kind.
+    fn copy(&mut self, from: &Column, row: usize) -> Result<(), Odd> {
+        if !from.present.get(row) {
+            return self.null().map(drop);
+        }
+        match (&mut self.values, &from.values) {
+            (Values::Bits(_), Values::Bits(bits)) => return self.bool(bits.get(row)).map(drop),
+            (Values::I16(to), Values::I16(from)) => to.push(*from.get(row).ok_or(Odd)?),
+            (Values::I32(to), Values::I32(from)) => to.push(*from.get(row).ok_or(Odd)?),
+            (Values::I64(to), Values::I64(from)) => to.push(*from.get(row).ok_or(Odd)?),
+            (Values::Bytes(..), Values::Bytes(offsets, bytes)) => {
+                let value = bytes.as_ref().get(offsets.range(row)?).ok_or(Odd)?;
+                return self.bytes(value).map(drop);
+            }
+            (Values::List(to, element), Values::List(offsets, elements)) => {
+                for each in offsets.range(row)? {
+                    element.copy(elements, each)?;
+                }
+                to.push(element.rows)?;
+            }
+            (Values::Struct(to), Values::Struct(from)) => {
+                for ((_, to), (_, from)) in to.iter_mut().zip(from) {
+                    to.copy(from, row)?;
+                }
+            }
+            _ => return Err(Odd),
+        }
+        self.pushed(true);
+        Ok(())
+    }
+
     /// Drops all but the first rows, including an incomplete one.
     pub fn truncate(&mut self, rows: usize) {
         self.rows = self.rows.min(rows);
@@ -275,24 +328,100 @@ impl Column {
     }
 }
 
-/// Columns to which Python adds rows, too.
-#[derive(Clone)]
-pub struct SharedColumns(Arc<Mutex<Columns>>);
+/// Values of rows that are known later than the rows: the name of a column, and its value.
+pub type Later<'a> = (&'a str, LaterValue<'a>);
 
-impl SharedColumns {
-    pub fn new(columns: Columns) -> Self {
-        SharedColumns(Arc::new(Mutex::new(columns)))
+pub enum LaterValue<'a> {
+    Number(i64),
+    Text(&'a str),
+}
+
+/// Rows that wait to be added to others.
+pub struct WaitingColumns {
+    columns: Columns,
+    costs: Vec<usize>,
+    /// How many were moved.
+    moved: usize,
+}
+
+impl WaitingColumns {
+    /// Rows that were moved are dropped if they are as many as the others, and this many.
+    const DROPPED: usize = 1000;
+
+    /// Of the same kind.
+    pub fn of(columns: &Columns) -> Option<Self> {
+        Some(WaitingColumns {
+            columns: Columns::new(columns.kind.clone())?,
+            costs: Vec::new(),
+            moved: 0,
+        })
     }
 
-    /// A row that a panic left incomplete is dropped.
-    pub fn lock(&self) -> MutexGuard<'_, Columns> {
-        self.0.lock().unwrap_or_else(|poisoned| {
-            self.0.clear_poison();
-            let mut columns = poisoned.into_inner();
-            let (rows, held) = (columns.rows, columns.held);
-            columns.truncate(rows, held);
-            columns
-        })
+    /// See [`Columns`].
+    pub fn row(&mut self, add: impl FnOnce(&mut [Column]) -> Result<usize, Odd>) -> Result<(), Odd> {
+        let held = self.columns.held;
+        self.columns.row(add)?;
+        self.costs.push(self.columns.held - held);
+        Ok(())
+    }
+
+    /// Adds the first rows to others, with values that are the same in all of them: at most so many, and none after
+    /// one with which the others have this number of rows or bytes. Returns how many.
+    pub fn move_to(
+        &mut self,
+        to: &mut Columns,
+        rows: usize,
+        (max_rows, max_bytes): (usize, usize),
+        later: &[Later<'_>],
+    ) -> Result<usize, Odd> {
+        let mut moved = 0;
+        while moved < rows && to.rows < max_rows && to.held < max_bytes {
+            let (row, names) = (self.moved, &to.kind.inner);
+            let cost = *self.costs.get(row).ok_or(Odd)?;
+            let mut more = 0;
+            let columns = &mut to.columns;
+            for ((column, (name, _)), from) in columns.iter_mut().zip(names).zip(&self.columns.columns) {
+                match later.iter().find(|(each, _)| each == name) {
+                    Some((_, LaterValue::Number(number))) => drop(column.int(*number)?),
+                    Some((_, LaterValue::Text(text))) => more += column.text(text)? - VALUE_COST,
+                    None => column.copy(from, row)?,
+                }
+            }
+            to.rows += 1;
+            to.held += cost + more;
+            self.moved += 1;
+            moved += 1;
+        }
+        if self.moved >= Self::DROPPED && 2 * self.moved >= self.columns.rows {
+            self.drop_moved()?;
+        }
+        Ok(moved)
+    }
+
+    fn drop_moved(&mut self) -> Result<(), Odd> {
+        let mut rest = Columns::new(self.columns.kind.clone()).ok_or(Odd)?;
+        for row in self.moved..self.columns.rows {
+            for (column, from) in rest.columns.iter_mut().zip(&self.columns.columns) {
+                column.copy(from, row)?;
+            }
+        }
+        self.costs.drain(..self.moved);
+        rest.rows = self.costs.len();
+        rest.held = self.costs.iter().sum();
+        self.columns = rest;
+        self.moved = 0;
+        Ok(())
+    }
+}
+
+impl Droppable for WaitingColumns {
+    fn size(&self) -> (usize, usize) {
+        self.columns.size()
+    }
+
+    fn truncate(&mut self, rows: usize, held: usize) {
+        self.columns.truncate(rows, held);
+        self.costs.truncate(rows);
     }
 }
 
@@ -340,12 +469,6 @@ impl Columns {
         }
     }
 
-    /// Drops all but the first rows, which have this size in bytes.
-    pub fn truncate(&mut self, rows: usize, held: usize) {
-        self.columns.iter_mut().for_each(|column| column.truncate(rows));
-        (self.rows, self.held) = (rows, held);
-    }
-
     /// All rows, as a struct, and starts the next batch.
     pub fn take(&mut self) -> Option<(ColumnKind, Column)> {
         let empty = Columns::new(self.kind.clone())?;
@@ -362,6 +485,17 @@ impl Columns {
             values: Values::Struct(names.zip(columns).collect()),
         };
         Some((kind, all))
+    }
+}
+
+impl Droppable for Columns {
+    fn size(&self) -> (usize, usize) {
+        (self.rows, self.held)
+    }
+
+    fn truncate(&mut self, rows: usize, held: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        (self.rows, self.held) = (rows, held);
     }
 }
 
@@ -424,6 +558,90 @@ mod tests {
             panic!()
         };
         assert_eq!((&bits.bytes[..], bits.len), (&[3][..], 2));
+    }
+
+    #[test]
+    fn rows_that_wait_are_moved_with_what_is_known_later() {
+        let pair = kind("+s", &[("x", kind("i", &[])), ("y", kind("u", &[]))]);
+        let all = kind(
+            "+s",
+            &[
+                ("bits", kind("b", &[])),
+                ("list", kind("+l", &[("element", pair)])),
+                ("later", kind("l", &[])),
+                ("text", kind("u", &[])),
+            ],
+        );
+        let mut waiting = WaitingColumns::of(&Columns::new(all.clone()).unwrap()).unwrap();
+        let mut expected = Columns::new(all.clone()).unwrap();
+        let mut moved = Columns::new(all).unwrap();
+        let number = 3 * WaitingColumns::DROPPED as i64;
+        let fill = |row: i64, later: Option<i64>, columns: &mut [Column]| {
+            let mut cost = columns[0].bool(row % 3 == 0)?;
+            cost += match row % 5 {
+                0 => columns[1].null()?,
+                several => columns[1].list(|element| {
+                    (0..several).try_fold(0, |sum, each| {
+                        let more = element.structure(|fields| {
+                            Ok::<_, Odd>(
+                                fields[0].1.int(each)? + fields[1].1.text(&"ä".repeat(each as usize))?,
+                            )
+                        })?;
+                        Ok::<_, Odd>(sum + more)
+                    })
+                })?,
+            };
+            cost += match later {
+                Some(later) => columns[2].int(later)?,
+                None => columns[2].null()?,
+            };
+            Ok::<_, Odd>(cost + columns[3].text(&row.to_string())?)
+        };
+        for row in 0..number {
+            waiting.row(|columns| fill(row, None, columns)).unwrap();
+            let later = (row >= 10).then_some(7);
+            expected.row(|columns| fill(row, later, columns)).unwrap();
+        }
+        let (rows, held) = waiting.size();
+        waiting.row(|columns| fill(0, None, columns)).unwrap();
+        waiting.truncate(rows, held);
+        let unlimited = (usize::MAX, usize::MAX);
+        assert_eq!(waiting.move_to(&mut moved, 10, unlimited, &[]), Ok(10));
+        let later = [("later", LaterValue::Number(7))];
+        let limited = (1500, usize::MAX);
+        assert_eq!(
+            waiting.move_to(&mut moved, number as usize, limited, &later),
+            Ok(1490)
+        );
+        assert_eq!(waiting.size().0, 1500, "those that were moved are dropped");
+        let full = moved.held;
+        assert_eq!(waiting.move_to(&mut moved, 1, (usize::MAX, full), &later), Ok(0));
+        assert_eq!(waiting.move_to(&mut moved, 1500, unlimited, &later), Ok(1500));
+        assert_eq!(waiting.move_to(&mut moved, 1, unlimited, &later), Err(Odd));
+        assert_eq!(moved.size(), expected.size());
+        for (column, expected) in moved.columns.iter().zip(&expected.columns) {
+            assert!(is_same(column, expected));
+        }
+    }
+
+    fn is_same(one: &Column, other: &Column) -> bool {
+        let is_inside_same = match (&one.values, &other.values) {
+            (Values::Bits(one), Values::Bits(other)) => one.bytes == other.bytes,
+            (Values::I32(one), Values::I32(other)) => one == other,
+            (Values::I64(one), Values::I64(other)) => one == other,
+            (Values::Bytes(ends, one), Values::Bytes(others, other)) => {
+                ends.0 == others.0 && one.as_ref() == other.as_ref()
+            }
+            (Values::List(ends, one), Values::List(others, other)) => {
+                ends.0 == others.0 && is_same(one, other)
+            }
+            (Values::Struct(one), Values::Struct(other)) => one
+                .iter()
+                .zip(other)
+                .all(|((_, one), (_, other))| is_same(one, other)),
+            _ => false,
+        };
+        is_inside_same && one.rows == other.rows && one.present.bytes == other.present.bytes
     }
 
     #[test]

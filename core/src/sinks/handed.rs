@@ -37,6 +37,10 @@ pub struct CarriedBatches {
     pub exchanges: usize,
     /// Where its text is.
     pub text: (usize, usize),
+    /// How many rows it has in each table.
+    pub rows: Vec<usize>,
+    /// The size of these.
+    pub rows_bytes: usize,
     pub completed_ns: i64,
     /// When the record was seen.
     pub time_ns: i64,
@@ -61,9 +65,21 @@ impl CarriedBatches {
         self.produced.is_empty() && self.fetched.is_empty() && start == end
     }
 
-    /// Adds an exchange that has none either.
-    pub fn add(&mut self, other: CarriedBatches) {
+    /// Adds it to others, to the last of them if both have none.
+    pub fn add_to(self, others: &mut Vec<CarriedBatches>) {
+        match others.last_mut() {
+            Some(last) if last.is_empty() && self.is_empty() => last.add(self),
+            _ => others.push(self),
+        }
+    }
+
+    fn add(&mut self, other: CarriedBatches) {
         self.exchanges += other.exchanges;
+        self.rows_bytes += other.rows_bytes;
+        self.rows
+            .iter_mut()
+            .zip(other.rows)
+            .for_each(|(rows, more)| *rows += more);
         self.bytes += other.bytes;
         self.completed_ns = self.completed_ns.max(other.completed_ns);
     }

@@ -13,17 +13,24 @@ use crate::kafka::entries::{entries, Batch, LogEntry, NO_TIMESTAMP};
 use crate::kafka::messages;
 use crate::kafka::records::{self, Bounds, Record};
 use crate::kafka::tree::{field, Decoded, Value, NO_ID};
-use crate::sinks::cells::{csv, Cell, Content, RowFacts};
+use crate::sinks::cells::{csv, Cell, Content, RowFacts, DATE_BYTES};
 use crate::sinks::clock::{Clock, TimeFormat};
+use crate::sinks::columns::{Column, WaitingColumns};
 use crate::sinks::conditions::{NameTest, Vote};
 use crate::sinks::facts::{Answered, CommonPlan, Constant, Constants, Handle, Known, KnownApis, Learn};
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::{json, plain_text};
+use crate::sinks::shared::Droppable;
 use crate::sinks::sink::Sink;
+use crate::sinks::table_form::TableForm;
 use crate::Odd;
 
 /// Text of one exchange. Python holds one batch of a larger one at a time.
 const MAX_TEXT: usize = 1024 * 1024;
+/// Size of the rows of one exchange in columns.
+const MAX_ROWS_BYTES: usize = 4 * 1024 * 1024;
+/// Columns from headers and schemas.
+const OPTIONAL: usize = 8;
 /// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
 const TOPIC_BYTES: usize = 249;
 /// Topics of which it is known what stands for them.
@@ -86,6 +93,9 @@ pub enum RecordContent {
     LeaderEpoch,
     Transactional,
     Aborted,
+    Date,
+    TimeNs,
+    Control,
     /// A byte that is not UTF-8.
     Mark,
     // From here on, the records of a batch differ.
@@ -95,7 +105,10 @@ pub enum RecordContent {
     /// With its encoding, if that is shown.
     Key(usize),
     Value,
-    /// All columns from headers and schemas.
+    TimestampMs,
+    KeyEncoding,
+    ValueEncoding,
+    /// All columns from headers and schemas; in a table, the first of them.
     Optional,
 }
 
@@ -126,6 +139,12 @@ impl RecordContent {
             "value" => RecordContent::Value,
             "optional" => RecordContent::Optional,
             "mark" => RecordContent::Mark,
+            "record_date" => RecordContent::Date,
+            "record_time_ns" => RecordContent::TimeNs,
+            "control" => RecordContent::Control,
+            "timestamp_ms" => RecordContent::TimestampMs,
+            "key_encoding" => RecordContent::KeyEncoding,
+            "value_encoding" => RecordContent::ValueEncoding,
             _ => RecordContent::Exchange(Content::named(name, which)?),
         })
     }
@@ -138,6 +157,7 @@ impl RecordContent {
                 | RecordContent::Timestamp
                 | RecordContent::Key(_)
                 | RecordContent::Value
+                | RecordContent::TimestampMs
                 | RecordContent::Optional
         )
     }
@@ -183,6 +203,8 @@ pub struct RecordPlan {
     pub selects: Option<Box<Selects>>,
     /// The columns from headers and schemas, of key, value and headers.
     pub optional: Box<dyn Fn(&Payloads<'_>) -> Result<String, Odd> + Send + Sync>,
+    /// Appends the same to columns, and returns their cost.
+    pub push_optional: Box<dyn Fn(&Payloads<'_>, &mut [Column]) -> Result<usize, Odd> + Send + Sync>,
     /// Decompresses a batch, given the number of the exchange, whether it is the first one there, codec and magic.
     pub inflate: Box<dyn Fn(u64, bool, i16, u8, &[u8]) -> Result<Vec<u8>, Odd> + Send + Sync>,
     pub bounds: Bounds,
@@ -201,7 +223,38 @@ pub struct RecordWriter {
     is_full: bool,
 }
 
-struct Writer {
+/// Where records go.
+pub enum RecordForm<'a> {
+    Text(&'a mut Vec<u8>),
+    Columns(&'a mut WaitingColumns),
+}
+
+impl RecordForm<'_> {
+    /// Bytes of text, or rows.
+    fn place(&self) -> usize {
+        match self {
+            RecordForm::Text(out) => out.len(),
+            RecordForm::Columns(columns) => columns.size().0,
+        }
+    }
+
+    fn held(&self) -> usize {
+        match self {
+            RecordForm::Text(out) => out.len(),
+            RecordForm::Columns(columns) => columns.size().1,
+        }
+    }
+
+    fn max_bytes(&self) -> usize {
+        match self {
+            RecordForm::Text(_) => MAX_TEXT,
+            RecordForm::Columns(_) => MAX_ROWS_BYTES,
+        }
+    }
+}
+
+/// Opens batches, and writes their records.
+pub struct Writer {
     plan: RecordPlan,
     /// By name, and by ID.
     labels: [HashMap<String, Option<String>>; 2],
@@ -355,14 +408,7 @@ impl RecordWriter {
     /// `partitions`: which are selected; None: all are.
     pub fn new(plan: RecordPlan, partitions: Option<NameTest>) -> Self {
         RecordWriter {
-            writer: Writer {
-                clock: Clock::new(plan.times),
-                record_clock: Clock::of_moments(TIMESTAMP_DIGITS),
-                plan,
-                labels: Default::default(),
-                partitions,
-                template: SharedText::default(),
-            },
+            writer: Writer::new(plan, partitions),
             apis: KnownApis::default(),
             capture: None,
             carried: Vec::new(),
@@ -372,6 +418,48 @@ impl RecordWriter {
 }
 
 impl Writer {
+    /// `partitions`: which are selected; None: all are.
+    pub fn new(plan: RecordPlan, partitions: Option<NameTest>) -> Self {
+        Writer {
+            clock: Clock::new(plan.times),
+            record_clock: Clock::of_moments(TIMESTAMP_DIGITS),
+            plan,
+            labels: Default::default(),
+            partitions,
+            template: SharedText::default(),
+        }
+    }
+
+    /// Whether Python joins batches, and has no room for more that wait.
+    pub fn is_full(&self) -> Option<bool> {
+        let has_room = self.plan.has_room.as_ref()?;
+        Some(!has_room().unwrap_or(false))
+    }
+
+    /// Writes the records of an exchange.
+    pub fn write_all(
+        &mut self,
+        found: &RowFacts<'_>,
+        (row, decoded): (&Row, &Decoded<'_>),
+        carried: &mut CarriedBatches,
+        mut out: RecordForm<'_>,
+    ) -> Result<(), Odd> {
+        let Some((Some(of_request), Some(of_response))) = &row.partitions else {
+            return Err(Odd);
+        };
+        let common = &self.plan.common;
+        let topics = &common.topics(found.exchange.response.end_ns);
+        let partitions = [
+            of_request.found(&decoded.request, topics)?,
+            of_response.found(&decoded.response, topics)?,
+        ];
+        let (mut is_first, start) = (true, out.held());
+        for each in PartitionRecords::of(row, decoded, &partitions)? {
+            self.write(found, &each, &mut is_first, start, carried, &mut out)?;
+        }
+        Ok(())
+    }
+
     /// See [`RecordPlan`].
     fn label(&mut self, topic: &str, is_id: bool) -> Result<Option<&str>, Odd> {
         let labels = &mut self.labels[usize::from(is_id)];
@@ -496,25 +584,26 @@ impl Writer {
         (self.plan.inflate)(number, is_first, header.compression(), header.magic(), content)
     }
 
-    /// Writes the records of a partition. Returns the place of each batch in the text.
+    /// Writes the records of a partition. `held`: the size of `out` before the exchange.
     fn write(
         &mut self,
         found: &RowFacts<'_>,
         each: &PartitionRecords<'_>,
         is_first: &mut bool,
+        held: usize,
         carried: &mut CarriedBatches,
-        out: &mut Vec<u8>,
+        out: &mut RecordForm<'_>,
     ) -> Result<(), Odd> {
         let is_shown = self.is_shown(each)?;
         match each.data.get(MAGIC_AT) {
             Some(0 | 1) if each.data.len() >= ENTRY_BYTES => {
                 if is_shown {
-                    self.write_messages(found, each, is_first, carried.text.0, out)?;
+                    self.write_messages(found, each, is_first, held, out)?;
                 } else if entries(each.data).any(|entry| entry.is_ok_and(|entry| entry.batch().is_some())) {
                     return Err(Odd); // which is joined with others
                 }
             }
-            _ => self.write_batches(found, each, is_shown, is_first, carried, out)?,
+            _ => self.write_batches(found, each, (is_shown, held), is_first, carried, out)?,
         }
         if let (Some(id), Some(topic)) = (each.topic_id, each.name()) {
             carried.topic_ids.push((id.to_owned(), topic.to_owned()));
@@ -528,15 +617,15 @@ impl Writer {
         found: &RowFacts<'_>,
         each: &PartitionRecords<'_>,
         is_first: &mut bool,
-        text_start: usize,
-        out: &mut Vec<u8>,
+        held: usize,
+        out: &mut RecordForm<'_>,
     ) -> Result<(), Odd> {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         while let Some(header) = entries(data).next().transpose()? {
             self.check_label(each)?;
             let opened = self.open_messages(data, &header, base_offset, found.exchange.number, is_first)?;
             let Some((batch, size)) = opened else { break };
-            self.batch(found, each, &batch, text_start, out)?;
+            self.batch(found, each, &batch, held, out)?;
             if base_offset.is_some() {
                 let last = batch.records.last().ok_or(Odd)?.offset;
                 base_offset = Some(last.checked_add(1).ok_or(Odd)?);
@@ -550,10 +639,10 @@ impl Writer {
         &mut self,
         found: &RowFacts<'_>,
         each: &PartitionRecords<'_>,
-        is_shown: bool,
+        (is_shown, held): (bool, usize),
         is_first: &mut bool,
         carried: &mut CarriedBatches,
-        out: &mut Vec<u8>,
+        out: &mut RecordForm<'_>,
     ) -> Result<(), Odd> {
         let (mut data, mut base_offset) = (each.data, each.base_offset);
         let topic = each.topic_id.unwrap_or(each.topic);
@@ -562,12 +651,12 @@ impl Writer {
             data = data.get(whole.len()..).ok_or(Odd)?;
             let header = entry.batch().ok_or(Odd)?;
             let start_offset = base_offset.unwrap_or(header.base_offset);
-            let start = out.len();
+            let start = out.place();
             if is_shown {
                 self.check_label(each)?;
                 let number = found.exchange.number;
                 let batch = self.open(whole, (&entry, header), start_offset, number, is_first)?;
-                self.batch(found, each, &batch, carried.text.0, out)?;
+                self.batch(found, each, &batch, held, out)?;
             }
             let origin = (
                 topic.to_owned(),
@@ -577,7 +666,7 @@ impl Writer {
             );
             if each.is_fetched {
                 let numbers = (header.producer_id, header.producer_epoch, header.base_sequence);
-                carried.fetched.push((origin, numbers, (start, out.len())));
+                carried.fetched.push((origin, numbers, (start, out.place())));
             } else if std::mem::take(&mut is_produced) {
                 carried.produced.push(origin);
             }
@@ -595,29 +684,25 @@ impl Writer {
         label.map(drop).ok_or(Odd)
     }
 
-    /// `text_start`: of the text of the exchange.
+    /// `held`: see `write`.
     fn batch(
         &mut self,
         found: &RowFacts<'_>,
         each: &PartitionRecords<'_>,
         batch: &OpenBatch<'_>,
-        text_start: usize,
-        out: &mut Vec<u8>,
+        held: usize,
+        out: &mut RecordForm<'_>,
     ) -> Result<(), Odd> {
-        self.share(found, each, batch)?;
-        let plan = &self.plan;
-        let format = plan.format;
-        let [of_key, of_value] = &plan.encodings;
-        let (text, data) = (&self.template.text, &batch.data[..]);
-        let offsets_known = each.is_fetched || each.base_offset.is_some();
-        let append_ms = each.append_ms.or(batch.append_ms);
-        let mut time = String::new();
+        if matches!(out, RecordForm::Text(_)) {
+            self.share(found, each, batch)?;
+        }
+        let data = &batch.data[..];
+        let max_held = held + out.max_bytes();
         let bytes = |span: &Option<Range<usize>>| match span {
             Some(place) => data.get(place.clone()).ok_or(Odd).map(Some),
             None => Ok(None),
         };
         for record in &batch.records {
-            let offset = offsets_known.then_some(record.offset);
             let headers = record.headers.iter().map(|(name, value)| {
                 let name = std::str::from_utf8(data.get(name.clone()).ok_or(Odd)?);
                 Ok::<_, Odd>((name.map_err(|_| Odd)?, bytes(value)?))
@@ -627,58 +712,82 @@ impl Writer {
                 value: bytes(&record.value)?,
                 headers: headers.collect::<Result<_, _>>()?,
             };
-            if let Some(selects) = &plan.selects {
-                if !selects(offset, &payloads)? {
+            let is_known = each.is_fetched || each.base_offset.is_some();
+            let append_ms = each.append_ms.or(batch.append_ms);
+            let carried = CarriedRecord {
+                offset: is_known.then_some(record.offset),
+                is_before: each.fetch_offset.map(|from| record.offset < from),
+                timestamp_ms: append_ms.unwrap_or(record.timestamp_ms),
+                wire_ms: append_ms.or((batch.header.magic() > 0).then_some(record.timestamp_ms)),
+                payloads,
+            };
+            if let Some(selects) = &self.plan.selects {
+                if !selects(carried.offset, &carried.payloads)? {
                     continue;
                 }
             }
-            let Payloads { key, value, .. } = payloads;
-            let mut from = 0;
-            for (place, content) in &self.template.places {
-                out.extend_from_slice(text.get(from..*place).ok_or(Odd)?);
-                from = *place;
-                match content {
-                    RecordContent::Offset(width) => {
-                        let start = out.len();
-                        format.cell(out).number(offset)?;
-                        fill(start, *width, out);
-                    }
-                    RecordContent::BeforeFetchOffset => {
-                        let is_before = each.fetch_offset.map(|from| record.offset < from);
-                        plan.before_fetch(is_before, each.fetch_offset, out)?;
-                    }
-                    RecordContent::Timestamp => match append_ms.unwrap_or(record.timestamp_ms) {
-                        NO_TIMESTAMP => format.cell(out).null()?,
-                        ms => {
-                            time.clear();
-                            let ns = ms.checked_mul(MS_NS).ok_or(Odd)?;
-                            self.record_clock.write(&plan.common, ns, &mut time)?;
-                            format.cell(out).text(Some(&time))?;
-                        }
-                    },
-                    RecordContent::Key(width) => {
-                        let start = out.len();
-                        plan.payload(key, of_key, true, out)?;
-                        fill(start, *width, out);
-                    }
-                    RecordContent::Value => plan.payload(value, of_value, false, out)?,
-                    RecordContent::Optional => {
-                        let begins_with_zero =
-                            |payload: Option<&[u8]>| payload.is_some_and(|data| data.first() == Some(&0));
-                        if payloads.headers.is_empty() && !begins_with_zero(key) && !begins_with_zero(value) {
-                            out.extend_from_slice(plan.no_optional.as_bytes());
-                            continue;
-                        }
-                        out.extend_from_slice((plan.optional)(&payloads)?.as_bytes());
-                    }
-                    _ => return Err(Odd),
-                }
+            match out {
+                RecordForm::Text(out) => self.line(each, &carried, out)?,
+                RecordForm::Columns(columns) => self.plan.row(found, each, batch, &carried, columns)?,
             }
-            out.extend_from_slice(text.get(from..).ok_or(Odd)?);
-            if out.len() - text_start > MAX_TEXT {
+            if out.held() > max_held {
                 return Err(Odd);
             }
         }
+        Ok(())
+    }
+
+    /// Writes the line of a record.
+    fn line(
+        &mut self,
+        each: &PartitionRecords<'_>,
+        record: &CarriedRecord<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let plan = &self.plan;
+        let format = plan.format;
+        let [of_key, of_value] = &plan.encodings;
+        let payloads = &record.payloads;
+        let text = &self.template.text;
+        let mut from = 0;
+        for (place, content) in &self.template.places {
+            out.extend_from_slice(text.get(from..*place).ok_or(Odd)?);
+            from = *place;
+            match content {
+                RecordContent::Offset(width) => {
+                    let start = out.len();
+                    format.cell(out).number(record.offset)?;
+                    fill(start, *width, out);
+                }
+                RecordContent::BeforeFetchOffset => {
+                    plan.before_fetch(record.is_before, each.fetch_offset, out)?;
+                }
+                RecordContent::Timestamp => match record.timestamp_ms {
+                    NO_TIMESTAMP => format.cell(out).null()?,
+                    ms => {
+                        let mut time = String::new();
+                        let ns = ms.checked_mul(MS_NS).ok_or(Odd)?;
+                        self.record_clock.write(&plan.common, ns, &mut time)?;
+                        format.cell(out).text(Some(&time))?;
+                    }
+                },
+                RecordContent::TimestampMs => {
+                    format.cell(out).number(record.wire_ms)?;
+                }
+                RecordContent::Key(width) => {
+                    let start = out.len();
+                    plan.payload(payloads.key, of_key, true, out)?;
+                    fill(start, *width, out);
+                }
+                RecordContent::Value => plan.payload(payloads.value, of_value, false, out)?,
+                RecordContent::Optional => match payloads.may_have_optional() {
+                    false => out.extend_from_slice(plan.no_optional.as_bytes()),
+                    true => out.extend_from_slice((plan.optional)(payloads)?.as_bytes()),
+                },
+                _ => return Err(Odd),
+            }
+        }
+        out.extend_from_slice(text.get(from..).ok_or(Odd)?);
         Ok(())
     }
 
@@ -694,7 +803,6 @@ impl Writer {
         let SharedText { text, places } = &mut self.template;
         text.clear();
         places.clear();
-        let (entry, header) = (batch.header, batch.header.batch());
         let (request, response) = (found.exchange.request, found.exchange.response);
         let mut time = String::new();
         for (before, content) in &self.plan.columns {
@@ -702,9 +810,8 @@ impl Writer {
             let start = text.len();
             let mut cell = self.plan.format.cell(text);
             match content {
-                RecordContent::Exchange(content) => found.write(*content, &mut cell)?,
-                RecordContent::Time | RecordContent::RequestTime => {
-                    let is_response = *content == RecordContent::Time && each.is_fetched;
+                RecordContent::Time | RecordContent::RequestTime | RecordContent::Date => {
+                    let is_response = *content != RecordContent::RequestTime && each.is_fetched;
                     let end_ns = if is_response {
                         response.end_ns
                     } else {
@@ -712,38 +819,19 @@ impl Writer {
                     };
                     time.clear();
                     self.clock.write(&self.plan.common, end_ns, &mut time)?;
-                    cell.text(Some(&time))?;
+                    match content {
+                        RecordContent::Date => cell.text(time.get(..DATE_BYTES))?,
+                        _ => cell.text(Some(&time))?,
+                    }
                 }
-                RecordContent::Topic => cell.text(each.name())?,
-                RecordContent::TopicId => cell.text(each.topic_id)?,
-                RecordContent::Partition => cell.number(Some(each.partition))?,
                 RecordContent::Place(_) if !place.is_ascii() => return Err(Odd), // its width is unknown
                 RecordContent::Place(width) => {
                     cell.text(Some(&place))?;
                     fill(start, *width, text);
                 }
-                RecordContent::TimestampType => {
-                    let appended = each.append_ms.map(|_| "LogAppendTime");
-                    cell.text(appended.or(entry.timestamp_type()))?;
-                }
-                RecordContent::Magic => cell.number(Some(entry.magic().into()))?,
-                RecordContent::Compression => cell.text(Some(entry.codec()))?,
-                RecordContent::BaseOffset => {
-                    let is_known = each.is_fetched || each.base_offset.is_some();
-                    cell.number(is_known.then_some(batch.base_offset))?;
-                }
-                RecordContent::ProducerId => cell.number(header.map(|it| it.producer_id))?,
-                RecordContent::ProducerEpoch => cell.number(header.map(|it| it.producer_epoch.into()))?,
-                RecordContent::BaseSequence => cell.number(header.map(|it| it.base_sequence.into()))?,
-                RecordContent::LeaderEpoch => cell.number(header.map(|it| it.leader_epoch.into()))?,
-                RecordContent::Transactional => cell.bool(header.is_some_and(Batch::is_transactional))?,
-                RecordContent::Aborted if each.has_aborted => cell.bool(false)?,
-                RecordContent::Aborted => cell.null()?,
                 RecordContent::Mark => text.push(0xFF),
-                content => {
-                    debug_assert!(content.is_per_record());
-                    places.push((start, *content));
-                }
+                content if content.is_per_record() => places.push((start, *content)),
+                content => each.write(*content, found, batch, &mut cell)?,
             }
         }
         text.extend_from_slice(self.plan.end.as_bytes());
@@ -751,7 +839,140 @@ impl Writer {
     }
 }
 
+/// A record and what is known of it.
+struct CarriedRecord<'a> {
+    offset: Option<i64>,
+    /// The requested offset.
+    is_before: Option<bool>,
+    timestamp_ms: i64,
+    /// The same; None: its format has none.
+    wire_ms: Option<i64>,
+    payloads: Payloads<'a>,
+}
+
+impl Payloads<'_> {
+    /// Whether columns from headers and schemas may have values.
+    fn may_have_optional(&self) -> bool {
+        let begins_with_zero = |payload: Option<&[u8]>| payload.is_some_and(|data| data.first() == Some(&0));
+        !self.headers.is_empty() || begins_with_zero(self.key) || begins_with_zero(self.value)
+    }
+}
+
+fn encoding(payload: Option<&[u8]>) -> Option<&'static str> {
+    payload.map(|payload| match std::str::from_utf8(payload) {
+        Ok(_) => "utf-8",
+        Err(_) => "base64",
+    })
+}
+
+impl PartitionRecords<'_> {
+    /// Writes what the records of a batch share, apart from times in text.
+    fn write(
+        &self,
+        content: RecordContent,
+        found: &RowFacts<'_>,
+        batch: &OpenBatch<'_>,
+        cell: &mut Cell<'_>,
+    ) -> Result<(), Odd> {
+        let (entry, header) = (batch.header, batch.header.batch());
+        let request_ns = found.exchange.request.end_ns;
+        let time_ns = match self.is_fetched {
+            true => found.exchange.response.end_ns,
+            false => request_ns,
+        };
+        match content {
+            RecordContent::Exchange(content) => found.write(content, cell),
+            RecordContent::Time => found.time(time_ns, cell),
+            RecordContent::RequestTime => found.time(request_ns, cell),
+            RecordContent::Date => found.date(time_ns, cell),
+            RecordContent::TimeNs => cell.number(Some(time_ns)),
+            RecordContent::Topic => cell.text(self.name()),
+            RecordContent::TopicId => cell.text(self.topic_id),
+            RecordContent::Partition => cell.number(Some(self.partition)),
+            RecordContent::TimestampType => {
+                let appended = self.append_ms.map(|_| "LogAppendTime");
+                cell.text(appended.or(entry.timestamp_type()))
+            }
+            RecordContent::Magic => cell.number(Some(entry.magic().into())),
+            RecordContent::Compression => cell.text(Some(entry.codec())),
+            RecordContent::BaseOffset => {
+                let is_known = self.is_fetched || self.base_offset.is_some();
+                cell.number(is_known.then_some(batch.base_offset))
+            }
+            RecordContent::ProducerId => cell.number(header.map(|it| it.producer_id)),
+            RecordContent::ProducerEpoch => cell.number(header.map(|it| it.producer_epoch.into())),
+            RecordContent::BaseSequence => cell.number(header.map(|it| it.base_sequence.into())),
+            RecordContent::LeaderEpoch => cell.number(header.map(|it| it.leader_epoch.into())),
+            RecordContent::Transactional => cell.bool(header.is_some_and(Batch::is_transactional)),
+            RecordContent::Control => cell.bool(false),
+            RecordContent::Aborted if self.has_aborted => cell.bool(false),
+            RecordContent::Aborted => cell.null(),
+            _ => Err(Odd),
+        }
+    }
+}
+
 impl RecordPlan {
+    /// Adds the row of a record to columns.
+    fn row(
+        &self,
+        found: &RowFacts<'_>,
+        each: &PartitionRecords<'_>,
+        batch: &OpenBatch<'_>,
+        record: &CarriedRecord<'_>,
+        to: &mut WaitingColumns,
+    ) -> Result<(), Odd> {
+        let payloads = &record.payloads;
+        to.row(|columns| {
+            let (mut cost, mut rest) = (0, columns);
+            for (_, content) in &self.columns {
+                let width = match content {
+                    RecordContent::Optional => OPTIONAL,
+                    _ => 1,
+                };
+                let (here, others) = rest.split_at_mut_checked(width).ok_or(Odd)?;
+                rest = others;
+                if *content == RecordContent::Optional {
+                    cost += match payloads.may_have_optional() {
+                        true => (self.push_optional)(payloads, here)?,
+                        false => here
+                            .iter_mut()
+                            .try_fold(0, |sum, column| Ok::<_, Odd>(sum + column.empty_or_null()?))?,
+                    };
+                    continue;
+                }
+                let column = here.first_mut().ok_or(Odd)?;
+                let bytes = |payload: Option<&[u8]>, column: &mut Column| match payload {
+                    Some(payload) => column.bytes(payload),
+                    None => column.null(),
+                };
+                match content {
+                    RecordContent::Key(_) => cost += bytes(payloads.key, column)?,
+                    RecordContent::Value => cost += bytes(payloads.value, column)?,
+                    content => {
+                        let cell = &mut Cell::Column(column, &mut cost);
+                        match content {
+                            RecordContent::KeyEncoding => cell.text(encoding(payloads.key))?,
+                            RecordContent::ValueEncoding => cell.text(encoding(payloads.value))?,
+                            RecordContent::Offset(_) => cell.number(record.offset)?,
+                            RecordContent::BeforeFetchOffset => match record.is_before {
+                                Some(is_before) => cell.bool(is_before)?,
+                                None => cell.null()?,
+                            },
+                            RecordContent::Timestamp if record.timestamp_ms == NO_TIMESTAMP => cell.null()?,
+                            RecordContent::Timestamp => {
+                                found.time(record.timestamp_ms.checked_mul(MS_NS).ok_or(Odd)?, cell)?;
+                            }
+                            RecordContent::TimestampMs => cell.number(record.wire_ms)?,
+                            content => each.write(*content, found, batch, cell)?,
+                        }
+                    }
+                }
+            }
+            Ok(cost)
+        })
+    }
+
     /// Writes whether a record comes before the requested offset.
     fn before_fetch(
         &self,
@@ -808,6 +1029,132 @@ fn fill(start: usize, width: usize, out: &mut Vec<u8>) {
     }
 }
 
+/// The table of records, whose rows wait until they are joined, as those of all other tables do.
+pub struct RecordTable {
+    writer: Writer,
+    form: TableForm,
+    text: Vec<u8>,
+    carried: Vec<CarriedBatches>,
+    is_full: bool,
+}
+
+impl RecordTable {
+    /// Size of rows since Python took some.
+    const MAX_BYTES: usize = 1024 * 1024;
+
+    pub fn new(writer: Writer, form: TableForm) -> Self {
+        RecordTable {
+            writer,
+            form,
+            text: Vec::new(),
+            carried: Vec::new(),
+            is_full: false,
+        }
+    }
+
+    /// Adds the rows of an exchange, if it is selected. If anything is odd, it has no effect.
+    pub fn add(
+        &mut self,
+        found: &RowFacts<'_>,
+        (row, decoded): (&Row, &Decoded<'_>),
+        carried: &mut CarriedBatches,
+    ) -> Result<(), Odd> {
+        if self.is_full {
+            return Err(Odd);
+        }
+        if row.record_fields(decoded) == 0 {
+            carried.rows.push(0);
+            return Ok(());
+        }
+        let (before, held) = self.form.size();
+        let written = match &self.form {
+            TableForm::Waiting(columns) => {
+                let out = RecordForm::Columns(&mut columns.lock());
+                self.writer.write_all(found, (row, decoded), carried, out)
+            }
+            TableForm::Lines(lines) => {
+                self.text.clear();
+                let out = RecordForm::Text(&mut self.text);
+                let written = self.writer.write_all(found, (row, decoded), carried, out);
+                lines.lock().add(&self.text);
+                written
+            }
+            TableForm::Columns(_) => Err(Odd),
+        };
+        if written.is_err() || !found.exchange.is_selected {
+            self.form.truncate(before, held);
+        }
+        written?;
+        let (rows, more) = self.form.size();
+        let mut counted = (0, 0);
+        for (.., place) in &mut carried.fetched {
+            *place = match &self.form {
+                _ if !found.exchange.is_selected => (0, 0),
+                TableForm::Lines(_) => {
+                    let row_at = |place: usize, (known, row): (usize, usize)| {
+                        let text = self.text.get(known..place).unwrap_or_default();
+                        (place, row + text.iter().filter(|byte| **byte == b'\n').count())
+                    };
+                    let start = row_at(place.0, counted);
+                    counted = row_at(place.1, start);
+                    (start.1, counted.1)
+                }
+                _ => (place.0 - before, place.1 - before),
+            };
+        }
+        carried.rows.push(rows - before);
+        carried.rows_bytes += more - held;
+        Ok(())
+    }
+
+    /// Notes what was added of an exchange.
+    pub fn note(&mut self, carried: CarriedBatches) {
+        carried.add_to(&mut self.carried);
+    }
+
+    /// Whether Python must take what was made before more is.
+    pub fn must_pass_on(&self) -> bool {
+        self.carried.iter().map(|each| each.rows_bytes).sum::<usize>() >= Self::MAX_BYTES
+    }
+
+    /// Hands over what was noted.
+    pub fn flush(&mut self) -> impl Iterator<Item = Handed> + '_ {
+        if let (Some(is_full), false) = (self.writer.is_full(), self.carried.is_empty() && !self.is_full) {
+            self.is_full = is_full;
+        }
+        let carried = self.carried.drain(..);
+        carried.map(|each| Handed::Carried(Box::new(each)))
+    }
+}
+
+impl CarriedBatches {
+    /// Of an exchange, without its batches. `start`: of its text.
+    pub fn of(exchange: &Answered<'_>, row: &Row, decoded: &Decoded<'_>, start: usize) -> Result<Self, Odd> {
+        let (request, response) = (exchange.request, exchange.response);
+        let [of_request, of_response] = decoded.costs;
+        // The request of a Produce is decoded when it is sent.
+        let (time_ns, cost) = match row.is_fetch {
+            true => (response.end_ns, of_request + of_response),
+            false => (request.end_ns, of_response),
+        };
+        let held = i64::try_from(request.data.len() + response.data.len()).map_err(|_| Odd)?;
+        Ok(CarriedBatches {
+            info: exchange.known.info()?.clone(),
+            number: exchange.number,
+            exchanges: 1,
+            text: (start, start),
+            rows: Vec::new(),
+            rows_bytes: 0,
+            completed_ns: response.end_ns,
+            time_ns,
+            bytes: held + cost,
+            topic_ids: Vec::new(),
+            produced: Vec::new(),
+            fetched: Vec::new(),
+        })
+    }
+}
+
 impl Sink for RecordWriter {
     fn feed(
         &mut self,
@@ -824,35 +1171,11 @@ impl Sink for RecordWriter {
         let start = out.len();
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
         let client_id = client_id.transpose().map_err(|_| Odd)?;
-        let [of_request, of_response] = decoded.costs;
-        // The request of a Produce is decoded when it is sent.
-        let cost = if row.is_fetch {
-            of_request + of_response
-        } else {
-            of_response
-        };
-        let held = i64::try_from(request.data.len() + response.data.len()).map_err(|_| Odd)?;
-        let mut carried = CarriedBatches {
-            info: exchange.known.info()?.clone(),
-            number: exchange.number,
-            exchanges: 1,
-            text: (start, start),
-            completed_ns: response.end_ns,
-            time_ns: if row.is_fetch {
-                response.end_ns
-            } else {
-                request.end_ns
-            },
-            bytes: held + cost,
-            topic_ids: Vec::new(),
-            produced: Vec::new(),
-            fetched: Vec::new(),
-        };
+        let mut carried = CarriedBatches::of(exchange, row, &decoded, start)?;
         if row.record_fields(&decoded) > 0 {
-            let (of_request, of_response) = match &row.partitions {
-                Some((Some(of_request), Some(of_response))) if !self.is_full => (of_request, of_response),
-                _ => return Err(Odd),
-            };
+            if self.is_full {
+                return Err(Odd);
+            }
             if self
                 .capture
                 .as_ref()
@@ -862,17 +1185,12 @@ impl Sink for RecordWriter {
                 self.capture = Some((exchange.interface.clone(), name));
             }
             let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
-            let topics = &writer.plan.common.topics(response.end_ns);
-            let found = [
-                of_request.found(&decoded.request, topics)?,
-                of_response.found(&decoded.response, topics)?,
-            ];
             let facts = RowFacts {
                 exchange,
                 shared,
                 of_api,
                 capture,
-                time: "",
+                time_text: &|_| Err(Odd),
                 latency_us: 0,
                 parts: [None; 5],
                 think_us: None,
@@ -889,10 +1207,7 @@ impl Sink for RecordWriter {
                 records: None,
                 bodies: [b"", b""],
             };
-            let mut is_first = true;
-            for each in PartitionRecords::of(row, &decoded, &found)? {
-                writer.write(&facts, &each, &mut is_first, &mut carried, out)?;
-            }
+            writer.write_all(&facts, (row, &decoded), &mut carried, RecordForm::Text(out))?;
         }
         let common = &writer.plan.common;
         row.bodies.learn(&decoded, &common.topics(response.end_ns))?;
@@ -909,10 +1224,7 @@ impl Sink for RecordWriter {
         }
         carried.text.1 = out.len();
         if writer.plan.has_room.is_some() {
-            match self.carried.last_mut() {
-                Some(last) if last.is_empty() && carried.is_empty() => last.add(carried),
-                _ => self.carried.push(carried),
-            }
+            carried.add_to(&mut self.carried);
         }
         Ok(())
     }
@@ -929,8 +1241,8 @@ impl Sink for RecordWriter {
         if self.carried.is_empty() && !self.is_full {
             return;
         }
-        if let Some(has_room) = &self.writer.plan.has_room {
-            self.is_full = !has_room().unwrap_or(false);
+        if let Some(is_full) = self.writer.is_full() {
+            self.is_full = is_full;
         }
         let carried = self.carried.drain(..);
         to.extend(carried.map(|each| Handed::Carried(Box::new(each))));
@@ -974,6 +1286,7 @@ mod tests {
             directions: (true, true),
             selects: None,
             optional: Box::new(|_| Err(Odd)),
+            push_optional: Box::new(|_, _| Err(Odd)),
             inflate: Box::new(|_, _, _, _, data| Ok(data.to_vec())),
             bounds: BOUNDS,
             learn: Box::new(|_, _, _| Err(Odd)),

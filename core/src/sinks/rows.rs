@@ -1,6 +1,7 @@
 //! Exchanges -> JSON lines or CSV, as kdissect/tables/lines.py writes them to a file, or rows of columns, as
 //! kdissect/tables/arrow.py makes them.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::exchanges::content::Row;
@@ -11,8 +12,10 @@ use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
     Answered, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
+use crate::sinks::handed::CarriedBatches;
 use crate::sinks::handed::Handed;
 use crate::sinks::record_lines::value_json;
+use crate::sinks::records::RecordTable;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_rows::{AliveMembers, Table};
@@ -35,6 +38,8 @@ pub struct RowPlan {
     pub format: RowFormat,
     /// Where rows go instead.
     pub tables: Vec<Table>,
+    /// Where records go.
+    pub records: Option<RecordTable>,
     /// Where exchanges are counted.
     pub log: Option<Log>,
     /// Where members of groups are noted that are alive.
@@ -82,9 +87,8 @@ pub struct Rows {
     capture: Option<(Handle, String)>,
     clock: Clock,
     errors: Errors,
-    /// The current exchange: both bodies as JSON, and its time.
+    /// Both bodies of the current exchange as JSON.
     bodies: [Vec<u8>; 2],
-    time: String,
     /// Which bodies to write.
     has_body: [bool; 2],
     /// None: no latency is split.
@@ -109,7 +113,6 @@ impl Rows {
             clock: Clock::of_moments(DIGITS),
             errors: Errors::default(),
             bodies: Default::default(),
-            time: String::new(),
         }
     }
 }
@@ -152,10 +155,13 @@ impl Sink for Rows {
             self.capture = Some((exchange.interface.clone(), name));
         }
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
-        self.time.clear();
-        if plan.tables.is_empty() {
-            self.clock.write(common, request.end_ns, &mut self.time)?;
-        }
+        let clock = RefCell::new(&mut self.clock);
+        let time_text = |time_ns| {
+            let mut text = String::new();
+            let mut clock = clock.try_borrow_mut().map_err(|_| Odd)?;
+            clock.write(common, time_ns, &mut text)?;
+            Ok(text)
+        };
         let values = [&decoded.request, &decoded.response];
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
             body.clear();
@@ -179,7 +185,7 @@ impl Sink for Rows {
             shared,
             of_api,
             capture,
-            time: &self.time,
+            time_text: &time_text,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
             parts: [None; 5],
             think_us: None,
@@ -223,14 +229,22 @@ impl Sink for Rows {
             true => &plan.tables[..],
             false => &[],
         };
-        let marks: Vec<_> = tables.iter().map(|table| table.mark()).collect();
+        let mut carried = match &plan.records {
+            Some(_) => Some(CarriedBatches::of(exchange, row, &decoded, 0)?),
+            None => None,
+        };
+        let marks: Vec<_> = plan.tables.iter().map(|table| table.mark()).collect();
         let mut error_name = |code| Ok(self.errors.name(common, code)?.to_owned());
-        for table in tables {
-            if let Err(odd) = table.add(row, &decoded, &found, &partitions, &mut error_name) {
-                let marked = tables.iter().zip(&marks);
-                marked.for_each(|(table, mark)| table.restore(*mark));
-                return Err(odd);
-            }
+        let mut added = tables
+            .iter()
+            .try_for_each(|table| table.add(row, &decoded, &found, &partitions, &mut error_name));
+        if let (Some(records), Some(carried), Ok(())) = (&mut plan.records, &mut carried, added) {
+            added = records.add(&found, (row, &decoded), carried);
+        }
+        if let Err(odd) = added {
+            let marked = tables.iter().zip(&marks);
+            marked.for_each(|(table, mark)| table.restore(*mark));
+            return Err(odd);
         }
         if exchange.is_selected {
             let start = out.len();
@@ -250,6 +264,14 @@ impl Sink for Rows {
         for table in tables {
             table.add_exchange(&found)?;
         }
+        if let (Some(records), Some(mut carried)) = (&mut plan.records, carried) {
+            for (table, (before, held)) in plan.tables.iter().zip(&marks) {
+                let (rows, more) = table.mark();
+                carried.rows.push(rows - before);
+                carried.rows_bytes += more - held;
+            }
+            records.note(carried);
+        }
         if let (Some(alive), Some(member), true) = (&mut plan.alive, member, exchange.is_selected) {
             alive.add(info, member, response.end_ns);
         }
@@ -266,7 +288,8 @@ impl Sink for Rows {
 
     fn is_full(&self) -> bool {
         let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
-        must_give_back || self.plan.tables.iter().any(|table| table.is_full())
+        let has_many = self.plan.records.as_ref().is_some_and(RecordTable::must_pass_on);
+        must_give_back || has_many || self.plan.tables.iter().any(|table| table.is_full())
     }
 
     fn flush(&mut self, to: &mut Vec<Handed>) {
@@ -275,6 +298,9 @@ impl Sink for Rows {
         }
         if let Some(alive) = &mut self.plan.alive {
             to.extend(alive.flush().map(Handed::Alive));
+        }
+        if let Some(records) = &mut self.plan.records {
+            to.extend(records.flush());
         }
     }
 

@@ -7,8 +7,10 @@ use crate::exchanges::touched::Touched;
 use crate::kafka::entries::LogEntry;
 use crate::kafka::tree::{field, Decoded, Name, Value};
 use crate::sinks::cells::{Cell, Content, RowFacts};
-use crate::sinks::columns::{Column, SharedColumns};
+use crate::sinks::columns::Column;
 use crate::sinks::facts::Handle;
+use crate::sinks::shared::Droppable;
+use crate::sinks::table_form::TableForm;
 use crate::Odd;
 
 const MS_NS: i64 = 1_000_000;
@@ -17,7 +19,7 @@ const COMMIT: &str = "commit";
 /// A table, and where its rows go.
 pub struct Table {
     contents: Contents,
-    columns: SharedColumns,
+    form: TableForm,
     /// Rows and bytes at which it is full.
     max_rows: usize,
     max_bytes: usize,
@@ -131,7 +133,7 @@ impl Table {
     pub fn new(
         name: &str,
         contents: &[(String, usize)],
-        columns: SharedColumns,
+        form: TableForm,
         full: (usize, usize),
     ) -> Option<Self> {
         let each = contents.iter();
@@ -144,7 +146,7 @@ impl Table {
         let (max_rows, max_bytes) = full;
         Some(Table {
             contents,
-            columns,
+            form,
             max_rows,
             max_bytes,
         })
@@ -176,18 +178,17 @@ impl Table {
     }
 
     pub fn is_full(&self) -> bool {
-        let columns = self.columns.lock();
-        columns.rows >= self.max_rows || columns.held >= self.max_bytes
+        let (rows, held) = self.form.size();
+        rows >= self.max_rows || held >= self.max_bytes
     }
 
     /// For `restore`.
     pub fn mark(&self) -> (usize, usize) {
-        let columns = self.columns.lock();
-        (columns.rows, columns.held)
+        self.form.size()
     }
 
     pub fn restore(&self, (rows, held): (usize, usize)) {
-        self.columns.lock().truncate(rows, held);
+        self.form.clone().truncate(rows, held);
     }
 
     /// Adds the row of an exchange to its own table.
@@ -241,13 +242,24 @@ impl Table {
         contents: &[C],
         mut write: impl FnMut(&C, &mut Cell<'_>) -> Result<(), Odd>,
     ) -> Result<(), Odd> {
-        self.columns.lock().row(|columns: &mut [Column]| {
+        let write_all = |columns: &mut [Column]| {
             let mut cost = 0;
             for (content, column) in contents.iter().zip(columns) {
                 write(content, &mut Cell::Column(column, &mut cost))?;
             }
             Ok(cost)
-        })
+        };
+        match &self.form {
+            TableForm::Columns(columns) => columns.lock().row(write_all),
+            TableForm::Waiting(columns) => columns.lock().row(write_all),
+            TableForm::Lines(lines) => lines.lock().row(|heads, out| {
+                for (content, head) in contents.iter().zip(heads) {
+                    out.extend_from_slice(head.as_bytes());
+                    write(content, &mut Cell::Json(out))?;
+                }
+                Ok(())
+            }),
+        }
     }
 }
 
@@ -297,7 +309,7 @@ impl PartitionRow<'_> {
             OfPartition::LastOffset => cell.number(records.and_then(|all| all.last_offset)),
             OfPartition::MaxTimestamp => match records.map(|all| all.max_timestamp_ms) {
                 None | Some(-1) => cell.null(),
-                Some(ms) => cell.number(Some(ms.checked_mul(MS_NS).ok_or(Odd)?.div_euclid(1000))),
+                Some(ms) => self.found.time(ms.checked_mul(MS_NS).ok_or(Odd)?, cell),
             },
             OfPartition::Replica => cell.number(self.found.replica_id),
             OfPartition::Number(which) => cell.number(each.number(names(*which)?)?),
@@ -397,7 +409,7 @@ fn group_cell(
     let names = |which: &usize| row.fields.get(*which).ok_or(Odd);
     match content {
         OfGroup::Exchange(content) => found.write(*content, cell),
-        OfGroup::Completed => cell.number(Some(found.exchange.response.end_ns.div_euclid(1000))),
+        OfGroup::Completed => found.time(found.exchange.response.end_ns, cell),
         OfGroup::Commit => cell.text(Some(COMMIT)),
         OfGroup::IsNew => cell.bool(false),
         OfGroup::Text(which) => cell.text(text_in(names(which)?, request)),
