@@ -656,12 +656,12 @@ def temporary(session: SparkSession, stack: ExitStack) -> Path | None:
         return None
 
 
-def task_count(captures_bytes: int, cores: int, wanted: int | None = None) -> int:
+def task_count(captures_bytes: int, cores: int, chosen: int | None = None) -> int:
     """The number of tasks that dissect: that which the user wants, unless these would be small, or one that
     depends on the captures.
     """
-    if wanted is not None:
-        return min(wanted, max(_TASKS_PER_CORE * cores, captures_bytes // _TASK_BYTES))
+    if chosen is not None:
+        return min(chosen, max(_TASKS_PER_CORE * cores, captures_bytes // _TASK_BYTES))
     if captures_bytes <= SINGLE_BYTES:
         return 1
     return min(MAX_TASKS, max(2 * cores, -(-captures_bytes // PART_BYTES)))

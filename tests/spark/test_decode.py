@@ -408,7 +408,7 @@ def test_a_task_that_writes_until_the_end_is_no_error(
 
 
 @pytest.mark.parametrize(
-    ("size", "cores", "wanted", "tasks"),
+    ("size", "cores", "chosen", "tasks"),
     [
         (256 * MIB, 64, None, 1),
         (257 * MIB, 2, None, 4),
@@ -421,9 +421,9 @@ def test_a_task_that_writes_until_the_end_is_no_error(
     ],
 )
 def test_the_number_of_tasks_depends_on_the_captures(
-    size: int, cores: int, wanted: int | None, tasks: int
+    size: int, cores: int, chosen: int | None, tasks: int
 ) -> None:
-    assert task_count(size, cores, wanted) == tasks
+    assert task_count(size, cores, chosen) == tasks
 
 
 def test_the_code_that_tasks_get_does_not_grow_with_the_captures(tmp_path: Path) -> None:
