@@ -8,7 +8,8 @@ A recording is each capture in samples/ and tests/cluster, or those named. It is
 without its first third of packets, as a capture begins while clients run; and 60 copies with other client
 ports, interleaved in time, because one alone takes less than the start of a program.
 
-The core leaves to Python what it cannot finish. Not counted are exchanges that Python should take: SASL,
+The core leaves to Python what it cannot finish; what it finishes and Python counts one by one for a summary
+(docs/core.md) is not left. Not counted are exchanges that Python should take: SASL,
 those with an anomaly or a redacted value, and orphans.
 """
 

@@ -43,9 +43,11 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RecordPlan.optional``: of records that have headers, or may have a schema: traces and schema IDs.
 * ``RecordPlan.join``, ``has_room``: batches are joined in Python, with those of the exchanges there, and text
   waits for that. The latter is called once for each page.
-* ``ConnectionPlan.take``, ``TallyPlan.take``, ``take_slow``: give counts to the parts of a summary.
+* ``ConnectionPlan.take``, ``TallyPlan.take``, ``take_one``, ``take_slow``: give counts, and exchanges that
+  are counted one by one, to the parts of a summary.
 * ``TallyPlan.has_cluster``, ``learn_cluster``: what a connection's cluster is, is learned in Python.
 * ``TallyPlan.content``: rules read bodies as Python decodes them; called once for each pair of bodies.
+* ``TallyPlan.one``: exchanges that are not alike are decoded in Python; called once for each of these.
 * ``TallyPlan.interval``: intervals become longer as Python counts more of them.
 * ``MemoryPlan.lend``, ``restore``: what a connection remembers of its exchanges, which Python continues.
 """

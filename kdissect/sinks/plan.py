@@ -215,6 +215,7 @@ class TallyPlan(NamedTuple):
         common: of all plans; their texts are not needed. ``api`` has those that can be counted.
         log: how they are counted by connection.
         take: takes counts of exchanges that are alike, see ``stats.core_tallies``.
+        take_one: takes what ``one`` has returned.
         take_slow: takes what more is needed of an exchange among the slowest, see there.
         memory: how to get what connections remember.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
@@ -225,6 +226,9 @@ class TallyPlan(NamedTuple):
         alike: keys of APIs of whose exchanges one is kept of those with the same bodies.
         content: from a connection, API key and version, both messages, and when the second was complete, to
             what is kept of the bodies; None: exchanges with these are not counted.
+        counted: keys of APIs whose exchanges are counted together, unless they have errors or are not plain.
+        one: from connection and number, request header, client, both frames, and the parts of the latency and
+            the think time, to the decoded exchange, which is counted by itself; None: Python takes it.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
             alike.
         is_partition: which partitions are selected. An exchange with others, also in its fetch session, is
@@ -234,6 +238,7 @@ class TallyPlan(NamedTuple):
     common: CommonPlan
     log: ConnectionPlan
     take: Callable[[Any, Any], object]
+    take_one: Callable[[Exchange], object]
     take_slow: Callable[..., object]
     memory: MemoryPlan
     slowest: int
@@ -242,6 +247,8 @@ class TallyPlan(NamedTuple):
     learn_cluster: Callable[[ConnectionInfo, str], object]
     alike: list[int]
     content: Callable[[ConnectionInfo, tuple[int, int], list[bytes], int], Exchange | None]
+    counted: list[int]
+    one: Callable[..., Exchange | None]
     by_group: bool
     by_partition: bool
     is_partition: PartitionTest | None

@@ -6,8 +6,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kdissect import core
-from kdissect.exchanges.content import GROUP, GROUP_KEY
+from kdissect.exchanges.content import GROUP, GROUP_KEY, errors
+from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.group_events import usual_events
+from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
@@ -15,10 +17,12 @@ from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import first_names, undecoded
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import BodyLayout, decode_request, decode_response
+from kdissect.kafka.bodies import BodyLayout, decode_exchange, decode_request, decode_response
 from kdissect.kafka.codes import error_name
-from kdissect.kafka.headers import API_VERSIONS
-from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.kafka.headers import API_VERSIONS, RequestHeader
+from kdissect.kafka.internal.payloads import open_payloads
+from kdissect.kafka.primitives import DecodeBudget
+from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
-    from kdissect.model import ConnectionInfo
+    from kdissect.model import ConnectionInfo, Interface
     from kdissect.sinks.plan import PartitionTest, PlanContext, TopicIdNames
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
@@ -174,6 +178,49 @@ def _content(
     return None if request.anomalies or response.anomalies or has_other_names else exchange
 
 
+def _one(
+    context: PlanContext,
+    place: tuple[ConnectionInfo, int],
+    header: tuple[int, int, int, str | None, int],
+    identity: tuple[str | None, str | None, str | None, str | None],
+    frames: Sequence[tuple[bytes, int, int, Interface, int, int]],
+    latency: tuple[Sequence[int | None], int | None],
+) -> Exchange | None:
+    """See ``TallyPlan.one``. The names in the bodies, and the cluster, have been learned."""
+    info, limits = place[0], context.limits
+    request, response = (Frame(*each) for each in frames)
+    api_key, version, correlation_id, client_id, _ = header
+    api = apis.by_key(api_key)
+    assert api is not None
+    exchange = Exchange(*place, ANSWERED, request, response, api_key, version, correlation_id, client_id)
+    exchange.api, exchange.completed_ns = api.name, response.end_ns
+    exchange.client_software_name, exchange.client_software_version = identity[:2]
+    exchange.principal, exchange.sasl_mechanism = identity[2:]
+    exchange.request_header = RequestHeader(*header)
+    budget = DecodeBudget(limits.decoded_bytes, limits.oversized_bytes)
+    decode_exchange(exchange, budget=budget)
+    if exchange.anomalies or open_payloads(exchange, context.protocols, limits, budget):
+        return None
+    for topic_id in topic_refs(exchange).keys:
+        name = context.names.name(topic_id, response.end_ns)
+        if name is None:
+            return None
+        if name != topic_id:
+            exchange.topic_ids[topic_id] = name
+    if api_key == API_VERSIONS:
+        ranges = (exchange.response or {}).get("api_keys") or ()
+        versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
+        context.splitters.note_versions(info, versions)
+    exchange.decoded_bytes = limits.decoded_bytes - budget.left
+    exchange.cluster_id = info.cluster_id
+    exchange.errors = names = errors(exchange)
+    if names:
+        exchange.expected_errors = expected_errors(exchange, names)
+    parts, exchange.think_us = latency
+    exchange.parts = LatencyParts(*parts)
+    return exchange
+
+
 def _topic(name: str, topic_id: str | None, named_ns: int) -> Topic:
     """A topic, or one whose ID stands for its name."""
     return Topic(TopicId(name), None, named_ns) if topic_id == name else Topic(name, topic_id, named_ns)
@@ -241,6 +288,7 @@ def tally_plan(
     context: PlanContext,
     log: ConnectionLog,
     feed: Callable[[Alike], object],
+    feed_one: Callable[[Exchange], object],
     sessions: FetchSessions,
     *,
     slowest: Largest | None = None,
@@ -254,6 +302,7 @@ def tally_plan(
         context: names of topics, and limits.
         log: of the connections.
         feed: takes the tallies.
+        feed_one: takes exchanges that are counted one by one.
         sessions: fed the other exchanges.
         slowest: gets those with the longest service times, as many as it keeps. None: they are not needed.
         interval: see ``TallyPlan``.
@@ -263,7 +312,7 @@ def tally_plan(
     names, limits, splitters = context.names, context.limits, context.splitters
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
-        known, row = undecoded(api_key, version), _row(api_key, version)
+        known, row = undecoded(api_key, version, shows_values=False), _row(api_key, version)
         return None if known is None or row is None else (row, known.tags, [])
 
     def take_counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> None:
@@ -287,13 +336,13 @@ def tally_plan(
         learn_name=names.learn,
         around=lambda _: ("", ""),
         budget=limits.decoded_bytes,
-        leaves_flaws=True,
     )
 
     return TallyPlan(
         common,
         ConnectionPlan(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=take_counted,
+        take_one=feed_one,
         take_slow=take_slow,
         memory=memory_plan(splitters, sessions),
         slowest=0 if slowest is None else slowest.count,
@@ -302,6 +351,8 @@ def tally_plan(
         learn_cluster=learn_cluster,
         alike=sorted(ALIKE),
         content=partial(_content, names),
+        counted=sorted(COUNTED),
+        one=partial(_one, context),
         by_group="group" in by,
         by_partition=not by.isdisjoint(("topic", "partition")),
         is_partition=is_partition,
@@ -310,9 +361,9 @@ def tally_plan(
 
 @cache
 def _row(api_key: int, version: int) -> core.native.Row | None:
-    """The core's ``Row`` of an API whose exchanges it counts."""
-    known = undecoded(api_key, version)
-    if not core.is_used or known is None or api_key not in COUNTED:
+    """The core's ``Row`` of an API."""
+    known = undecoded(api_key, version, shows_values=False)
+    if known is None:
         return None
     api = apis.by_key(api_key)
     assert api is not None
@@ -323,6 +374,6 @@ def _row(api_key: int, version: int) -> core.native.Row | None:
         (None, None),
         (first_names(request, api_key, GROUP, GROUP_KEY), nothing),
         ([], []),
-        api_key == FETCH,
+        api_key in FETCHES,
         (plans(api.name, request, response), [], usual_events(api.name)),
     )

@@ -201,6 +201,7 @@ class Summarizer(Summed):
             context,
             log,
             self._feed_counted,
+            lambda exchange: self.feed(exchange, is_partition),
             self._sessions,
             slowest=self.traffic.slowest,
             interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
@@ -415,7 +416,14 @@ class HealthCounts(Summed):
         self, context: PlanContext, log: ConnectionFeed, is_partition: PartitionTest | None = None
     ) -> TallyPlan:
         """What the core must know to count exchanges."""
-        return tally_plan(context, log, self.count, self.sessions, is_partition=is_partition)
+        return tally_plan(
+            context,
+            log,
+            self.count,
+            lambda exchange: self.feed(exchange, is_partition),
+            self.sessions,
+            is_partition=is_partition,
+        )
 
     def settle(self) -> None:
         """Count what waits."""

@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
@@ -47,6 +48,7 @@ pub struct Receivers {
     alive: Option<Object>,
     carried: Option<Object>,
     tally: Option<Object>,
+    one: Option<Object>,
     slow: Option<Object>,
     memory: Option<Object>,
     times: Option<Object>,
@@ -163,6 +165,7 @@ impl Receivers {
                 );
                 give_to(py, &self.slow, arguments)
             }
+            Handed::One(exchange) => give_to(py, &self.one, (exchange,)),
             Handed::Tally(tally) => {
                 let counted = (tally.common, tally.times, tally.latencies);
                 match tally.detail {
@@ -481,11 +484,12 @@ fn objects<'py, 'a>(
 
 fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<TallyPlan> {
     receivers.tally = Some(get(plan, "take")?);
+    receivers.one = Some(get(plan, "take_one")?);
     receivers.slow = Some(get(plan, "take_slow")?);
     let interval: Function = get(plan, "interval")?;
     let has_cluster: Function = get(plan, "has_cluster")?;
     let learn_cluster: Function = get(plan, "learn_cluster")?;
-    let content: Function = get(plan, "content")?;
+    let (content, one): (Function, Function) = (get(plan, "content")?, get(plan, "one")?);
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
         waiting: waiting(&plan.getattr("log")?, receivers)?,
@@ -505,6 +509,39 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
             Python::attach(|py| {
                 let data = frames.map(|frame| PyBytes::new(py, &frame.data));
                 content.call(py, (info, (api_key, version), data, frames[1].end_ns))
+            })
+        }),
+        counted: get(plan, "counted")?,
+        one: Box::new(move |exchange, parts| {
+            Python::attach(|py| {
+                let (header, identity) = (exchange.header, exchange.known.identity());
+                let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
+                let frame = |frame: &Frame| {
+                    let data = PyBytes::new(py, &frame.data);
+                    let times = (frame.start_ns, frame.end_ns);
+                    (
+                        data,
+                        frame.size,
+                        frame.packet,
+                        exchange.interface.bind(py).clone(),
+                        times.0,
+                        times.1,
+                    )
+                };
+                let arguments = (
+                    (exchange.known.info()?, exchange.number),
+                    (
+                        header.api_key,
+                        header.api_version,
+                        header.correlation_id,
+                        client_id.transpose().map_err(|_| Odd)?,
+                        header.body_pos,
+                    ),
+                    identity.each_ref(),
+                    [exchange.request, exchange.response].map(frame),
+                    (parts.all(), parts.think_us),
+                );
+                one.call(py, arguments)
             })
         }),
         by_group: get(plan, "by_group")?,

@@ -13,6 +13,8 @@ pub enum Handed {
     Alive(AliveMember),
     Carried(Box<CarriedBatches>),
     Tally(Box<Tally>),
+    /// What Python counts of one exchange.
+    One(Handle),
     /// An exchange among the slowest.
     Slow(Box<(Rank, Slow)>),
     /// What the exchanges of a connection share, and what it remembers of them.

@@ -49,6 +49,8 @@ const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MAX_EXCHANGES: u64 = 1 << 16;
 const MAX_HELD: usize = 8192;
+/// Bytes of messages that count as much as a group.
+const BYTES_OF_HELD: usize = 256;
 /// Groups of a connection with which there are enough: each of its exchanges is compared with them.
 const MAX_GROUPS: usize = 256;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
@@ -72,10 +74,18 @@ pub struct TallyPlan {
     /// Keys of APIs of whose bodies Python keeps one of those that are alike.
     pub alike: Vec<i16>,
     pub content: DecodeBodies,
+    /// Keys of APIs of which more is counted than what is in any exchange. Those of all others, and of these if
+    /// they have errors or are not plain, Python counts one by one.
+    pub counted: Vec<i16>,
+    pub one: MakeOne,
     /// Whether exchanges of different groups of consumers, or with different partitions, are not alike.
     pub by_group: bool,
     pub by_partition: bool,
 }
+
+/// What Python counts of an exchange, with the parts of its latency; it learns which errors are expected. None: it
+/// takes the exchange.
+pub type MakeOne = Box<dyn Fn(&Answered<'_>, &Parts) -> Result<Option<Handle>, Odd> + Send + Sync>;
 
 /// Counts exchanges that are alike together.
 pub struct Tallies {
@@ -107,6 +117,8 @@ struct CountedConnection {
     held: usize,
     log: Counted,
     groups: Vec<Group>,
+    /// What Python counts one by one.
+    ones: Vec<Handle>,
     /// Whether its cluster is known.
     has_cluster: bool,
 }
@@ -383,8 +395,13 @@ impl Sink for Tallies {
         if throttle_time_ms != 0 {
             return Err(Why::Throttled.odd());
         }
-        plan.common.check_flaws(!decoded.errors.is_empty())?;
+        let has_errors = !decoded.errors.is_empty();
+        exchange.check_errors(has_errors)?;
         decoded.check()?;
+        let api_key = exchange.header.api_key;
+        if api_key == FETCH && has_errors {
+            return Err(Why::Error.odd()); // Python continues its session
+        }
         let names = plan.common.topics(response.end_ns);
         let touched = match &row.partitions {
             Some(plans) => Touched::of(plans, &decoded, &names)?,
@@ -414,23 +431,27 @@ impl Sink for Tallies {
             return Err(Why::Piece.odd());
         }
         row.bodies.learn(&decoded, &names)?;
-        let found = match plan.alike.contains(&exchange.header.api_key) && exchange.is_selected {
+        let found = match plan.alike.contains(&api_key) && exchange.is_selected {
+            _ if has_errors || !plan.counted.contains(&api_key) => Err(Odd),
             true => {
                 let content = self.bodies.of(exchange, &decoded, tags, &plan.content);
                 self.is_due |= self.bodies.is_full;
-                CountedContent::Alike(content?)
+                content.map(CountedContent::Alike)
             }
-            false => found(exchange, &decoded, row, &touched, &names)?,
+            false => found(exchange, &decoded, row, &touched, &names),
         };
+        if api_key == FETCH {
+            found.as_ref().map_err(|odd| *odd)?;
+        }
         let info = exchange.known.info()?;
         let connection = match self.connections.entry(info.address) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
         };
-        let (cluster, _) = row.learned(exchange.header.api_key, &decoded)?;
+        let (cluster, _) = row.learned(api_key, &decoded)?;
         let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
-        if let (CountedContent::Fetch(fetch), true) = (&found, exchange.is_selected) {
+        if let (Ok(CountedContent::Fetch(fetch)), true) = (&found, exchange.is_selected) {
             connection.take_over(fetch)?;
             let session = connection.splitter.memory.sessions.continued_by(&fetch.session);
             for (topic, positions) in session.into_iter().flat_map(Session::topics) {
@@ -440,12 +461,13 @@ impl Sink for Tallies {
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let (mut group, mut slow) = (None, None);
-        if exchange.is_selected {
-            if matches!(parts.rest, Rest::Service(SLOW_US..)) {
-                return Err(Why::Late.odd());
-            }
-            let member = member(&found, &decoded, &row.counted)?;
+        let is_late = matches!(parts.rest, Rest::Service(SLOW_US..));
+        if is_late && api_key == FETCH && exchange.is_selected {
+            return Err(Why::Late.odd());
+        }
+        let (mut alike, mut slow) = (None, None);
+        if let (Ok(found), true) = (&found, exchange.is_selected && !is_late) {
+            let member = member(found, &decoded, &row.counted)?;
             let apart = Apart {
                 start_ns,
                 group: match plan.by_group {
@@ -457,26 +479,31 @@ impl Sink for Tallies {
                     false => Vec::new(),
                 },
             };
-            let key = TallyKey::of(exchange, &parts, &found, member, apart);
+            let key = TallyKey::of(exchange, &parts, found, member, apart);
             if let Some(rank) = self.slowest.rank(exchange, &parts)? {
                 slow = Some((rank, Slow::of(exchange, &parts, client_text, &touched)?));
             }
-            let (place, is_new) = connection.group(key, exchange, &found);
+            let (place, is_new) = connection.group(key, exchange, found);
             self.held += usize::from(is_new);
             self.is_due |= connection.groups.len() >= MAX_GROUPS;
             if !connection
                 .groups
                 .get(place)
-                .is_some_and(|group| group.fits(&found))
+                .is_some_and(|group| group.fits(found))
             {
                 return Err(Why::Detail.odd());
             }
-            group = Some(place);
+            alike = Some((place, found));
         }
         if let (Some(cluster), true) = (cluster, is_new_cluster) {
             (plan.learn_cluster)(&connection.log.info, cluster)?;
             connection.has_cluster = true;
         }
+        let is_one = alike.is_none() && (exchange.is_selected || has_errors);
+        let one = match is_one {
+            true => Some((plan.one)(exchange, &parts)?.ok_or_else(|| Why::Content.odd())?),
+            false => None,
+        };
         // From here on nothing is odd.
         connection.splitter.note(row, &noted, response.end_ns);
         if let Some((rank, slow)) = slow {
@@ -487,10 +514,16 @@ impl Sink for Tallies {
         connection.log.place = self.added;
         self.added += 1;
         let sessions = &mut connection.splitter.memory.sessions;
-        let mut more = match group.and_then(|place| connection.groups.get_mut(place)) {
-            Some(group) => group.add(exchange, &parts, bytes, &found, sessions),
-            None => 0,
-        };
+        let mut more = 0;
+        if let Some((place, found)) = alike {
+            if let Some(group) = connection.groups.get_mut(place) {
+                more = group.add(exchange, &parts, bytes, found, sessions);
+            }
+        }
+        if let (Some(one), true) = (one, exchange.is_selected) {
+            more += 1 + (bytes[0] + bytes[1]) as usize / BYTES_OF_HELD;
+            connection.ones.push(one);
+        }
         let now_known = connection.splitter.known();
         more += now_known.saturating_sub(known);
         connection.held += more;
@@ -662,6 +695,7 @@ impl CountedConnection {
             splitter: Splitter::new(&plan.memory, info.clone())?,
             held: 0,
             groups: Vec::new(),
+            ones: Vec::new(),
             has_cluster: false,
         })
     }
@@ -721,6 +755,7 @@ impl CountedConnection {
         let info = &self.log.info;
         let groups = self.groups.into_iter();
         to.extend(groups.map(|group| Handed::Tally(Box::new(group.tally(info.clone())))));
+        to.extend(self.ones.into_iter().map(Handed::One));
         to.push(Handed::Connection(self.log));
     }
 }
