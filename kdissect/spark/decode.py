@@ -145,8 +145,9 @@ def decode(
         overwrite: whether to replace another export in the directory.
         redo: whether to replace what the directory has of these captures. Otherwise only others are added.
         range_bytes: approximate size of the ranges of a shuffle.
-        tasks: number of tasks that dissect; None: depends on the size of the captures and the cores. A single
-            one reads everything; otherwise tasks read ranges, and packets are shuffled by connection.
+        tasks: number of tasks that dissect, but at most 4 per core, unless each has 32 MiB of captures; None:
+            depends on the size of the captures and the cores. A single one reads everything; otherwise tasks
+            read ranges, and packets are shuffled by connection.
 
     Raises:
         UsageError: a table, column, filter value or file name is invalid.

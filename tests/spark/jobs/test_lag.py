@@ -88,10 +88,11 @@ def test_a_time_window_has_what_the_summary_of_its_exchanges_has(lagging: Export
     for start_us, rows in windows.items():
         document = orjson.loads(json_document(summarize(answered[start_us], parts=["lag"])))
         others = by_key(document["lag"], *KEY)
-        for key, row in by_key(rows, *KEY).items():
-            if row["count"]:
-                same(row, others[key], ["think_us", "waited_us", "first", "last", "count"])
-                thought += row["think_us"] or 0
+        active = {key: row for key, row in by_key(rows, *KEY).items() if row["count"]}
+        assert active.keys() == others.keys()
+        for key, row in active.items():
+            same(row, others[key], ["think_us", "waited_us", "first", "last", "count"])
+            thought += row["think_us"] or 0
     assert thought
 
 
