@@ -149,7 +149,7 @@ def address(option: str, url: str) -> Iterator[Requirement]:
     default = DEFAULT_PORTS.get(parts.scheme)
     if default is None:
         return
-    name = f"a server at {option} {url}"
+    name = f"a server at {option} {url.partition(';')[0]}"  # not its parameters: one may be a token
     try:
         with socket.create_connection((parts.hostname or "", parts.port or default), _MAX_CONNECT_S):
             yield Requirement(name, "listens")

@@ -120,8 +120,8 @@ def test_a_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pyte
 def test_somebody_listens() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         number = server.getsockname()[1]
-        (requirement,) = address("--remote", f"sc://127.0.0.1:{number}/;token=x")
-        assert requirement == Requirement(f"a server at --remote sc://127.0.0.1:{number}/;token=x", "listens")
+        (requirement,) = address("--remote", f"sc://127.0.0.1:{number}/;token=secret")
+        assert requirement == Requirement(f"a server at --remote sc://127.0.0.1:{number}/", "listens")
         (requirement,) = address("--master", f"spark://127.0.0.1:{number},127.0.0.1:1")
         assert requirement.remedy is None
     (requirement,) = address("--remote", f"sc://127.0.0.1:{number}")
