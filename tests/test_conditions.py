@@ -196,7 +196,8 @@ def test_the_core_writes_rows_that_may_be_cut(
 
 
 @pytest.mark.parametrize(
-    "field", ["api", "client_id", "principal", "topics", "anomalies", "service_us", "response"]
+    "field",
+    ["api", "client_id", "principal", "topics", "anomalies", "service_us", "request_size", "response"],
 )
 @pytest.mark.parametrize("form", [(), ("--csv",)], ids=["fields", "csv"])
 def test_a_field_alone(
@@ -216,6 +217,10 @@ def test_a_tab_in_a_name_is_escaped(
         talk.broker_sends(response(HEARTBEAT, 4, correlation_id=number))
     path = write(tmp_path / "tab.pcap", talk)
     assert shown(capsys, taken, "read", "--fields", "client_id,latency_us", path) == 2
+    names = [
+        line.split("\t")[0] for line in run(capsys, "read", "--fields", "client_id,latency_us", path).lines
+    ]
+    assert names == ["one", r"a\tb", "two"]
 
 
 @pytest.mark.parametrize("times", ["r", "d", "dd"])

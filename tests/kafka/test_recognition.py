@@ -86,8 +86,21 @@ def test_a_long_first_request_is_decided_as_if_its_packets_came_together(
             number == 40 and client_id != "\x01\x02"
         ):  # at most: a prefix of each of the first packets, until it is complete
             assert growing.effort < 20_000
-    growing.feed(gap(1))
-    assert begins(growing) == begins(search(payload, at_start=True))
+
+
+@pytest.mark.parametrize(("client_id", "decision"), [("shop", True), ("\x01\x02", None), (None, False)])
+def test_a_gap_in_a_long_first_request_decides_at_once(client_id: str | None, decision: bool | None) -> None:
+    body = {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [{"records": NOISE * 20}]}]}
+    payload = request(PRODUCE, 9, body, client_id=client_id)
+    growing = Search(DEFAULT, at_start=True)
+    for start in range(0, 5000, 1000):
+        growing.feed(data(payload[start : start + 1000]))
+        assert begins(growing) is None
+    together = search(payload[:5000], at_start=True)
+    for each in (growing, together):
+        each.feed(gap(1))
+        each.feed(data(payload[5001:6000]))
+    assert begins(growing) is begins(together) is decision
 
 
 @pytest.mark.parametrize("name", OTHER_PROTOCOLS)
