@@ -64,7 +64,8 @@ def lag(partitions: DataFrame, exchanges: DataFrame, *, window: str | None = Non
 
     Numbers are those of ``kdissect summary --lag``, to the microsecond. But the table ``partitions`` does not
     show which partitions of its fetch session a response leaves out: for a client ``last``, ``count`` and
-    ``seconds`` cover only responses that contain the partition.
+    ``seconds`` cover only responses that contain the partition. In a window in which a group commits nothing,
+    but its lag changes, ``count`` is 0, and ``first`` and ``last`` are null.
 
     Args:
         partitions: the table.
