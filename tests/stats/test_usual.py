@@ -81,6 +81,20 @@ def test_damaged_samples(compare: Any, tmp_path: Path) -> None:
 
 
 @needs_core
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("kafka-4-storm", "summary_total_group_events=7"),
+        ("mock-rebalance", "summary_group_members=2"),
+        ("kafka-4-transactions", "summary_transaction_events=3"),
+    ],
+)
+def test_the_first_events_are_kept(compare: Any, name: str, limit: str) -> None:
+    """Of all connections: exchanges that are counted one by one come in order."""
+    assert compare(SAMPLES[name], "--limits", limit) > 0
+
+
+@needs_core
 def test_usual_traffic(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "usual.pcap"
     counted = 0

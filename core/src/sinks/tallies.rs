@@ -95,6 +95,9 @@ pub struct Tallies {
     connections: HashMap<usize, CountedConnection>,
     /// Those that are no longer here.
     left: Vec<CountedConnection>,
+    /// What Python counts one by one, of all connections in order, and how many groups that counts as.
+    ones: Vec<Handle>,
+    ones_held: usize,
     slowest: Slowest,
     bodies: KeptBodies,
     /// Since counts of all were passed on.
@@ -117,8 +120,6 @@ struct CountedConnection {
     held: usize,
     log: Counted,
     groups: Vec<Group>,
-    /// What Python counts one by one.
-    ones: Vec<Handle>,
     /// Whether its cluster is known.
     has_cluster: bool,
 }
@@ -348,6 +349,8 @@ impl Tallies {
             apis: KnownApis::default(),
             connections: HashMap::new(),
             left: Vec::new(),
+            ones: Vec::new(),
+            ones_held: 0,
             exchanges: 0,
             held: 0,
             added: 0,
@@ -521,8 +524,8 @@ impl Sink for Tallies {
             }
         }
         if let (Some(one), true) = (one, exchange.is_selected) {
-            more += 1 + (bytes[0] + bytes[1]) as usize / BYTES_OF_HELD;
-            connection.ones.push(one);
+            self.ones_held += 1 + (bytes[0] + bytes[1]) as usize / BYTES_OF_HELD;
+            self.ones.push(one);
         }
         let now_known = connection.splitter.known();
         more += now_known.saturating_sub(known);
@@ -534,7 +537,7 @@ impl Sink for Tallies {
     }
 
     fn is_full(&self) -> bool {
-        !self.left.is_empty() || self.are_enough()
+        !self.left.is_empty() || self.ones_held >= MAX_HELD || self.are_enough()
     }
 
     fn leave(&mut self, info: &Handle) {
@@ -543,8 +546,11 @@ impl Sink for Tallies {
         }
     }
 
-    /// Passes on the counts of connections that are no longer here, and of all others if there are enough.
+    /// Passes on what Python counts one by one: events are kept in order, between those of exchanges that it takes.
+    /// And the counts of connections that are no longer here, and of all others if there are enough.
     fn settle(&mut self, is_last: bool, to: &mut Vec<Handed>) {
+        to.extend(self.ones.drain(..).map(Handed::One));
+        self.ones_held = 0;
         if is_last || self.are_enough() {
             let start = self.left.len();
             self.left
@@ -695,7 +701,6 @@ impl CountedConnection {
             splitter: Splitter::new(&plan.memory, info.clone())?,
             held: 0,
             groups: Vec::new(),
-            ones: Vec::new(),
             has_cluster: false,
         })
     }
@@ -755,7 +760,6 @@ impl CountedConnection {
         let info = &self.log.info;
         let groups = self.groups.into_iter();
         to.extend(groups.map(|group| Handed::Tally(Box::new(group.tally(info.clone())))));
-        to.extend(self.ones.into_iter().map(Handed::One));
         to.push(Handed::Connection(self.log));
     }
 }
