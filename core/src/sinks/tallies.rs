@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
 use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
-use crate::exchanges::latency::{Parts, Rest};
+use crate::exchanges::latency::{Parts, Rest, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
     add_run, tally, Fetcher, Fields, Lag, Noted, Polls, Read, Run, Stamp, Write, PIECE_NS,
@@ -32,7 +32,6 @@ use crate::sinks::splitters::{MemoryPlan, Splitter};
 use crate::{Odd, Why};
 
 const PRODUCE: i16 = 0;
-const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
 const OFFSET_COMMIT: i16 = 8;
 const OFFSET_FETCH: i16 = 9;
@@ -83,8 +82,8 @@ pub struct TallyPlan {
     pub by_partition: bool,
 }
 
-/// What Python counts of an exchange, with the parts of its latency; it learns which errors are expected. None: it
-/// takes the exchange.
+/// What Python counts of an exchange, with the parts of its latency; it learns which errors are expected, and the
+/// protocols of groups. None: it takes the exchange.
 pub type MakeOne = Box<dyn Fn(&Answered<'_>, &Parts) -> Result<Option<Handle>, Odd> + Send + Sync>;
 
 /// Counts exchanges that are alike together.
@@ -502,7 +501,8 @@ impl Sink for Tallies {
             (plan.learn_cluster)(&connection.log.info, cluster)?;
             connection.has_cluster = true;
         }
-        let is_one = alike.is_none() && (exchange.is_selected || has_errors);
+        let is_learned = has_errors || matches!(api_key, JOIN_GROUP | SYNC_GROUP);
+        let is_one = alike.is_none() && (exchange.is_selected || is_learned);
         let one = match is_one {
             true => Some((plan.one)(exchange, &parts)?.ok_or_else(|| Why::Content.odd())?),
             false => None,
