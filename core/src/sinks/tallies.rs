@@ -48,8 +48,8 @@ const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MAX_EXCHANGES: u64 = 1 << 16;
 const MAX_HELD: usize = 8192;
-/// Bytes of messages that count as much as a group.
-const BYTES_OF_HELD: usize = 256;
+/// Bytes of messages that Python counts one by one with which there are enough. Decoded, they take more by far.
+const MAX_ONES_BYTES: u64 = 1 << 16;
 /// Groups of a connection with which there are enough: each of its exchanges is compared with them.
 const MAX_GROUPS: usize = 256;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
@@ -94,9 +94,9 @@ pub struct Tallies {
     connections: HashMap<usize, CountedConnection>,
     /// Those that are no longer here.
     left: Vec<CountedConnection>,
-    /// What Python counts one by one, of all connections in order, and how many groups that counts as.
+    /// What Python counts one by one, of all connections in order, and how many bytes the messages had.
     ones: Vec<Handle>,
-    ones_held: usize,
+    ones_bytes: u64,
     slowest: Slowest,
     bodies: KeptBodies,
     /// Since counts of all were passed on.
@@ -349,7 +349,7 @@ impl Tallies {
             connections: HashMap::new(),
             left: Vec::new(),
             ones: Vec::new(),
-            ones_held: 0,
+            ones_bytes: 0,
             exchanges: 0,
             held: 0,
             added: 0,
@@ -524,7 +524,7 @@ impl Sink for Tallies {
             }
         }
         if let (Some(one), true) = (one, exchange.is_selected) {
-            self.ones_held += 1 + (bytes[0] + bytes[1]) as usize / BYTES_OF_HELD;
+            self.ones_bytes += bytes[0] + bytes[1];
             self.ones.push(one);
         }
         let now_known = connection.splitter.known();
@@ -537,7 +537,7 @@ impl Sink for Tallies {
     }
 
     fn is_full(&self) -> bool {
-        !self.left.is_empty() || self.ones_held >= MAX_HELD || self.are_enough()
+        !self.left.is_empty() || self.ones_bytes >= MAX_ONES_BYTES || self.are_enough()
     }
 
     fn leave(&mut self, info: &Handle) {
@@ -550,7 +550,7 @@ impl Sink for Tallies {
     /// And the counts of connections that are no longer here, and of all others if there are enough.
     fn settle(&mut self, is_last: bool, to: &mut Vec<Handed>) {
         to.extend(self.ones.drain(..).map(Handed::One));
-        self.ones_held = 0;
+        self.ones_bytes = 0;
         if is_last || self.are_enough() {
             let start = self.left.len();
             self.left
