@@ -32,6 +32,7 @@ from tests.frames import request, response
 from tests.record_batches import BASE_MS, Item, batch
 from tests.rings import packets_of, write
 from tests.segments import ACK, FIN, Talk
+from tests.shared import summary
 from tests.test_lending import SAMPLES, SEEDS, damaged, timed
 from tests.usual_traffic import FETCH, PRODUCE, usual_traffic
 
@@ -78,6 +79,38 @@ def test_damaged_samples(compare: Any, tmp_path: Path) -> None:
     for name in ("kafka-4-lag", "kafka-4-transactions", "mock-librdkafka"):
         path.write_bytes(pcap(damaged(timed(SAMPLES[name]), Random(name))))
         compare(path)
+
+
+@needs_core
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("kafka-4-storm", "summary_total_group_events=7"),
+        ("mock-rebalance", "summary_group_members=2"),
+        ("kafka-4-transactions", "summary_transaction_events=3"),
+    ],
+)
+def test_the_first_events_are_kept(compare: Any, name: str, limit: str) -> None:
+    """Of all connections: exchanges that are counted one by one come in order."""
+    assert compare(SAMPLES[name], "--limits", limit) > 0
+
+
+@needs_core
+@pytest.mark.parametrize("options", [(), ("--api", "SyncGroup"), ("--api", "!JoinGroup")], ids=" ".join)
+def test_the_protocol_of_a_group_is_learned(compare: Any, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """From exchanges that are not selected, too."""
+    path, talk = tmp_path / "connect.pcap", Talk().handshake()
+    protocols = [{"name": "x", "metadata": b""}]
+    talk.client_sends(
+        request(11, 1, {"group_id": "workers", "protocol_type": "connect", "protocols": protocols})
+    )
+    talk.broker_sends(response(11, 1, {"generation_id": 1, "protocol_name": "x"}))
+    talk.client_sends(request(14, 1, {"group_id": "workers", "generation_id": 1}, correlation_id=2))
+    assignment = bytes.fromhex("0000 00000001 0001 61 00000001 00000000 ffffffff")  # of a consumer
+    talk.broker_sends(response(14, 1, {"assignment": assignment}, correlation_id=2))
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    compare(path, *options)
+    assert b"malformed_payload" in summary(*options, path).out
 
 
 @needs_core

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
 use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
-use crate::exchanges::latency::{Parts, Rest};
+use crate::exchanges::latency::{Parts, Rest, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
     add_run, tally, Fetcher, Fields, Lag, Noted, Polls, Read, Run, Stamp, Write, PIECE_NS,
@@ -32,7 +32,6 @@ use crate::sinks::splitters::{MemoryPlan, Splitter};
 use crate::{Odd, Why};
 
 const PRODUCE: i16 = 0;
-const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
 const OFFSET_COMMIT: i16 = 8;
 const OFFSET_FETCH: i16 = 9;
@@ -49,8 +48,8 @@ const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MAX_EXCHANGES: u64 = 1 << 16;
 const MAX_HELD: usize = 8192;
-/// Bytes of messages that count as much as a group.
-const BYTES_OF_HELD: usize = 256;
+/// Bytes of messages that Python counts one by one with which there are enough. Decoded, they take more by far.
+const MAX_ONES_BYTES: u64 = 1 << 16;
 /// Groups of a connection with which there are enough: each of its exchanges is compared with them.
 const MAX_GROUPS: usize = 256;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
@@ -83,8 +82,8 @@ pub struct TallyPlan {
     pub by_partition: bool,
 }
 
-/// What Python counts of an exchange, with the parts of its latency; it learns which errors are expected. None: it
-/// takes the exchange.
+/// What Python counts of an exchange, with the parts of its latency; it learns which errors are expected, and the
+/// protocols of groups. None: it takes the exchange.
 pub type MakeOne = Box<dyn Fn(&Answered<'_>, &Parts) -> Result<Option<Handle>, Odd> + Send + Sync>;
 
 /// Counts exchanges that are alike together.
@@ -95,6 +94,9 @@ pub struct Tallies {
     connections: HashMap<usize, CountedConnection>,
     /// Those that are no longer here.
     left: Vec<CountedConnection>,
+    /// What Python counts one by one, of all connections in order, and how many bytes the messages had.
+    ones: Vec<Handle>,
+    ones_bytes: u64,
     slowest: Slowest,
     bodies: KeptBodies,
     /// Since counts of all were passed on.
@@ -117,8 +119,6 @@ struct CountedConnection {
     held: usize,
     log: Counted,
     groups: Vec<Group>,
-    /// What Python counts one by one.
-    ones: Vec<Handle>,
     /// Whether its cluster is known.
     has_cluster: bool,
 }
@@ -348,6 +348,8 @@ impl Tallies {
             apis: KnownApis::default(),
             connections: HashMap::new(),
             left: Vec::new(),
+            ones: Vec::new(),
+            ones_bytes: 0,
             exchanges: 0,
             held: 0,
             added: 0,
@@ -499,7 +501,8 @@ impl Sink for Tallies {
             (plan.learn_cluster)(&connection.log.info, cluster)?;
             connection.has_cluster = true;
         }
-        let is_one = alike.is_none() && (exchange.is_selected || has_errors);
+        let is_learned = has_errors || matches!(api_key, JOIN_GROUP | SYNC_GROUP);
+        let is_one = alike.is_none() && (exchange.is_selected || is_learned);
         let one = match is_one {
             true => Some((plan.one)(exchange, &parts)?.ok_or_else(|| Why::Content.odd())?),
             false => None,
@@ -521,8 +524,8 @@ impl Sink for Tallies {
             }
         }
         if let (Some(one), true) = (one, exchange.is_selected) {
-            more += 1 + (bytes[0] + bytes[1]) as usize / BYTES_OF_HELD;
-            connection.ones.push(one);
+            self.ones_bytes += bytes[0] + bytes[1];
+            self.ones.push(one);
         }
         let now_known = connection.splitter.known();
         more += now_known.saturating_sub(known);
@@ -534,7 +537,7 @@ impl Sink for Tallies {
     }
 
     fn is_full(&self) -> bool {
-        !self.left.is_empty() || self.are_enough()
+        !self.left.is_empty() || self.ones_bytes >= MAX_ONES_BYTES || self.are_enough()
     }
 
     fn leave(&mut self, info: &Handle) {
@@ -543,8 +546,11 @@ impl Sink for Tallies {
         }
     }
 
-    /// Passes on the counts of connections that are no longer here, and of all others if there are enough.
+    /// Passes on what Python counts one by one: events are kept in order, between those of exchanges that it takes.
+    /// And the counts of connections that are no longer here, and of all others if there are enough.
     fn settle(&mut self, is_last: bool, to: &mut Vec<Handed>) {
+        to.extend(self.ones.drain(..).map(Handed::One));
+        self.ones_bytes = 0;
         if is_last || self.are_enough() {
             let start = self.left.len();
             self.left
@@ -695,7 +701,6 @@ impl CountedConnection {
             splitter: Splitter::new(&plan.memory, info.clone())?,
             held: 0,
             groups: Vec::new(),
-            ones: Vec::new(),
             has_cluster: false,
         })
     }
@@ -755,7 +760,6 @@ impl CountedConnection {
         let info = &self.log.info;
         let groups = self.groups.into_iter();
         to.extend(groups.map(|group| Handed::Tally(Box::new(group.tally(info.clone())))));
-        to.extend(self.ones.into_iter().map(Handed::One));
         to.push(Handed::Connection(self.log));
     }
 }
