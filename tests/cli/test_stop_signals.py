@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect import core
 from kdissect.cli.live_run import StopSignals
+from kdissect.cli.terminal import INTERRUPTED
+from kdissect.kafka.compression import Budget
+from tests.cli.commands import run
+from tests.core import HAS_CORE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +89,31 @@ def test_during_its_imports_it_ends_without_a_traceback(tmp_path: Path) -> None:
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
+
+
+@pytest.mark.parametrize("is_used", [False, pytest.param(True, marks=pytest.mark.core)])
+@pytest.mark.parametrize("command", ["records", "export"])
+def test_ctrl_c_in_what_the_core_calls(
+    command: str,
+    is_used: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    if is_used and not HAS_CORE:
+        pytest.skip("installed without the native core, or KDISSECT_PURE is set")
+    inflate = Budget.inflate
+    calls = []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return inflate(*arguments)
+
+    monkeypatch.setattr(core, "is_used", is_used)
+    monkeypatch.setattr(Budget, "inflate", interrupted)
+    options = ["--records", "-o", str(tmp_path / "tables"), "-j", "1"] if command == "export" else ["-j", "1"]
+    result = run(capsys, command, "samples/kafka-1.1.pcap.gz", *options)
+    assert (result.status, len(calls)) == (INTERRUPTED, 3)
+    assert "kdissect: interrupted after " in result.err

@@ -24,6 +24,16 @@ impl PythonOpener {
     }
 }
 
+/// Interrupts again once Python runs, if that is what the error is: Python processes what is left to it, and the
+/// interrupt must happen there.
+pub fn keep_interrupt(py: Python<'_>, error: &PyErr) {
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        let _ = py
+            .import("_thread")
+            .and_then(|thread| thread.call_method0("interrupt_main"));
+    }
+}
+
 impl Opener for PythonOpener {
     fn open(&mut self, version: u16, fragment: &[u8]) -> Option<Vec<u8>> {
         Python::attach(|py| {
@@ -39,12 +49,7 @@ impl Opener for PythonOpener {
                     self.sequence += 1;
                     return Some(content.as_bytes().to_vec());
                 }
-                Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
-                    // Python processes the record, and the interrupt must happen there.
-                    let _ = py
-                        .import("_thread")
-                        .and_then(|thread| thread.call_method0("interrupt_main"));
-                }
+                Err(error) => keep_interrupt(py, &error),
                 _ => {}
             }
             self.undo(0); // decrypted, but not application data

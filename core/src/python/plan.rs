@@ -14,6 +14,7 @@ use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
 use crate::python::handle::Object;
 use crate::python::line::{followed, is_usual, PyLine};
+use crate::python::opener::keep_interrupt;
 use crate::python::row::{MentionsPlan, PyRow};
 use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
@@ -214,8 +215,12 @@ impl Function {
     where
         R: for<'a> FromPyObject<'a, 'py>,
     {
-        let returned = self.0.bind(py).call1(arguments).map_err(|_| Odd)?;
-        returned.extract().map_err(|_| Odd)
+        let returned = self.0.bind(py).call1(arguments);
+        returned
+            .inspect_err(|error| keep_interrupt(py, error))
+            .map_err(|_| Odd)?
+            .extract()
+            .map_err(|_| Odd)
     }
 }
 
