@@ -23,7 +23,9 @@ def main() -> int:
 
     if interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return run()
+    status = run()
+    exec("")  # or CPython ends by SIGINT if Ctrl-C came in code of an exec, as of a named tuple
+    return status
 
 
 if __name__ == "__main__":

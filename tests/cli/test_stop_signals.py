@@ -91,6 +91,25 @@ def test_during_its_imports_it_ends_without_a_traceback(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
 
 
+def test_an_exit_status_stays_that_of_ctrl_c(tmp_path: Path) -> None:
+    """CPython notes an interrupt of code that it got as text, even if that is handled, and ends by SIGINT."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"""
+import kdissect.cli.main
+def main():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return {INTERRUPTED}
+kdissect.cli.main.main = main
+"""
+    )
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "kdissect"]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False)
+    assert ended.returncode == INTERRUPTED
+
+
 @pytest.mark.parametrize("is_used", [False, pytest.param(True, marks=pytest.mark.core)])
 @pytest.mark.parametrize("command", ["records", "export"])
 def test_ctrl_c_in_what_the_core_calls(
