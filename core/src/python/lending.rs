@@ -23,6 +23,7 @@ use crate::net::shard::Shard;
 use crate::python::handle::Object;
 use crate::python::line::{BodiesForm, Names, TopicStructForms};
 use crate::python::merge::RowBatch;
+use crate::python::opener::keep_interrupt;
 use crate::python::places::Places;
 use crate::python::plan::{Conditions, Plan, Receivers};
 use crate::python::state::{
@@ -449,13 +450,19 @@ impl Apis for Asking<'_, '_> {
     fn is_known(&mut self, api_key: i16, api_version: i16) -> bool {
         let known = self.python.is_known.bind(self.py);
         let answer = known.call1((api_key, api_version));
-        answer.and_then(|answer| answer.extract()).unwrap_or(true)
+        answer
+            .inspect_err(|error| keep_interrupt(self.py, error))
+            .and_then(|answer| answer.extract())
+            .unwrap_or(true)
     }
 
     fn may_open(&mut self, ends: &[u8]) -> bool {
         let ends = PyBytes::new(self.py, ends);
         let answer = self.python.may_open.bind(self.py).call1((ends,));
-        answer.and_then(|answer| answer.extract()).unwrap_or(false)
+        answer
+            .inspect_err(|error| keep_interrupt(self.py, error))
+            .and_then(|answer| answer.extract())
+            .unwrap_or(false)
     }
 }
 

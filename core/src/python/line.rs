@@ -108,7 +108,7 @@ pub fn followed<'py>(
 }
 
 /// Odd unless Python has returned True.
-pub fn is_usual(returned: PyResult<Bound<'_, PyAny>>) -> Result<(), Odd> {
+fn is_usual(returned: PyResult<Bound<'_, PyAny>>) -> Result<(), Odd> {
     match returned.and_then(|usual| usual.extract()) {
         Ok(true) => Ok(()),
         _ => Err(Odd),

@@ -13,7 +13,7 @@ use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
 use crate::python::handle::Object;
-use crate::python::line::{followed, is_usual, PyLine};
+use crate::python::line::{followed, PyLine};
 use crate::python::opener::keep_interrupt;
 use crate::python::row::{MentionsPlan, PyRow};
 use crate::python::state::MemoryState;
@@ -316,7 +316,10 @@ fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Lin
                     let kept = described.get().followed.as_ref().ok_or(Odd)?;
                     let (request, response) = followed(py, decoded, kept)?;
                     let arguments = (known.info()?, place.0, request, response);
-                    is_usual(follow.0.bind(py).call1(arguments))
+                    match follow.call(py, arguments)? {
+                        true => Ok(()),
+                        false => Err(Odd),
+                    }
                 })
             }) as Follow
         });
