@@ -107,12 +107,6 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: some tests wait for Java, a socket, or time to pass."""
-    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
     from tests.workers import Units
 
