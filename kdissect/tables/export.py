@@ -155,9 +155,7 @@ class Export:
 
     def release(self, written: WrittenText) -> None:
         """Write rows of the core that no longer wait, see ``Plan``."""
-        _release(self._files, written)
-        if written.later:
-            self.settle()
+        _release(self._files, written, self.settle)
 
     def settle(self) -> None:
         """Count and write the rows that the core has made."""
@@ -332,9 +330,11 @@ def _native_tables(files: Mapping[str, TableFiles]) -> list[str]:
     return [name for name in files if name == RECORDS] + [name for name in files if name in NATIVE_TABLES]
 
 
-def _release(files: Mapping[str, TableFiles], written: WrittenText) -> None:
+def _release(files: Mapping[str, TableFiles], written: WrittenText, settle: Callable[[], object]) -> None:
     for name, rows in zip(_native_tables(files), written.rows, strict=True):
         files[name].release(rows, written.joined() if name == RECORDS else ())
+    if written.later:
+        settle()
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -575,9 +575,7 @@ class PartTables:
 
     def release(self, written: WrittenText) -> None:
         """See ``Export``."""
-        _release(self.files, written)
-        if written.later:
-            self.settle()
+        _release(self.files, written, self.settle)
 
     def feed(self, exchange: Exchange) -> None:
         """Write the rows of an exchange."""

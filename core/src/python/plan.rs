@@ -525,15 +525,13 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
                 let (header, identity) = (exchange.header, exchange.known.identity());
                 let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
                 let frame = |frame: &Frame| {
-                    let data = PyBytes::new(py, &frame.data);
-                    let times = (frame.start_ns, frame.end_ns);
                     (
-                        data,
+                        PyBytes::new(py, &frame.data),
                         frame.size,
                         frame.packet,
                         exchange.interface.bind(py).clone(),
-                        times.0,
-                        times.1,
+                        frame.start_ns,
+                        frame.end_ns,
                     )
                 };
                 let arguments = (

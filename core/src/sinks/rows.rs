@@ -12,8 +12,7 @@ use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
     Answered, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
-use crate::sinks::handed::CarriedBatches;
-use crate::sinks::handed::Handed;
+use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::value_json;
 use crate::sinks::records::RecordTable;
 use crate::sinks::sink::Sink;
