@@ -73,8 +73,33 @@ NONE = {  # the same, without a match
 }
 LEFT = [
     ("--error", "*"),
-    ("-Y", "request_bytes > response_bytes and api_version >= 0"),
+    ("-Y", "request_bytes > response_bytes + api_version"),
     ("-Y", "len(topics) > 0 and time in '2026'"),
+    ("-Y", "request.topics.partitions.records.base_offset == 0 or response.responses.partitions.records"),
+]
+VALUES = [  # and whether some exchange of each output has them that the core takes
+    ("service_us > 5", True),
+    ("not service_us > 5 and think_us == null", True),
+    ("queued_us > 0 or wait_us > 400ms", True),
+    ("api == 'Fetch' and queued_us > 0", True),
+    ("api == 'Heartbeat' and network_us + throttled_us > 0", False),
+    ("service_us < latency_us / 2", True),
+    ("think_us in (0..99999999) and errors != null", False),
+    ("request_bytes > response_bytes", True),
+    ("len(topics) > 0", True),
+    ("len(topics) > 1 and topics =~ 'o'", False),
+    ("topic != 'orders' and not exists(group_id)", True),
+    ("lower(group) contains 'r' or len(group_id) > 20", True),
+    ("len(request.topics) == 1 and request.topics.partitions.partition >= 0", True),
+    ("all(request.topics.partitions.fetch_offset) > 0", True),
+    ("response.responses.partitions.high_watermark > 1.5", True),
+    ("response.error_code == 0 and request.generation_id != 7", True),
+    ("response.throttle_time_ms > 0", False),
+    ("request.topics.topic_id =~ '^[a-zA-Z]'", True),
+    ("request.session_id == request.session_epoch", True),
+    ("request.allow_auto_topic_creation == true or request.topics.name == null", True),
+    ("not (request.acks in (0, 1)) and request.timeout_ms", True),
+    ("request.client_software_name != 'x'", True),
 ]
 
 
@@ -131,6 +156,35 @@ def test_the_core_selects_the_same(
     if IS_DEEP or output == "json" or (criteria in SOME and not any(rows)):
         rows.append(shown(capsys, taken, *options, CLUSTER))
     assert any(rows) == (criteria in SOME)
+
+
+@pytest.mark.parametrize("place", range(len(VALUES)))
+def test_the_core_selects_by_the_same_values(
+    place: int, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outputs take turns, but all in the deep profile."""
+    text, has_any = VALUES[place]
+    turn = list(OUTPUTS)[place % len(OUTPUTS)]
+    for output in OUTPUTS if IS_DEEP else {turn, "json"}:
+        options = *OUTPUTS[output], "-Y", text
+        rows = [shown(capsys, taken, *options, capture) for capture in (BASICS, "samples/odd-clients.pcap")]
+        if IS_DEEP or (has_any and not any(rows)):
+            rows.append(shown(capsys, taken, *options, CLUSTER))
+        assert any(rows) or not has_any
+
+
+@pytest.mark.parametrize("text", ["api == 'Fetch' and queued_us > 0", "request.max_wait_ms == 500"])
+def test_processes_select_by_the_same_values(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (run(capsys, "read", "--json", "-Y", text, "-j", jobs, CLUSTER) for jobs in "12")
+    assert one.lines
+    assert two == one
+
+
+def test_watermarks_of_a_filter_are_limited(taken: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that the core keeps to split latencies, as Python's."""
+    limits = "--limits", "watermarks=2"
+    for output in ("lines", "summary"):
+        shown(capsys, taken, *OUTPUTS[output], "-Y", "service_us > 5", *limits, CLUSTER)
 
 
 @pytest.mark.parametrize("criteria", ["any other API", "numbers", "several", "a topic", "no client"])

@@ -22,7 +22,8 @@ class MemoryState(NamedTuple):
     """The memory of a connection.
 
     Attributes:
-        previous_ns: last byte of the previous response; None: unknown.
+        previous_ns: last byte of the previous response; None: unknown. On the way back: None if no latency
+            was split.
         fetched_ns: the same of the previous fetch; None: there was none, or it is unknown.
         unmuted_ns: by when the broker reads again.
         watermarks: those that it has seen, the least recently reported first. None: they are left to Python;
@@ -64,7 +65,8 @@ def memory_plan(splitters: Splitters, sessions: FetchSessions | None = None) -> 
         return MemoryState(*splitters.lend(info), open_sessions)
 
     def restore(info: ConnectionInfo, state: MemoryState) -> None:
-        splitters.restore(info, state.previous_ns, state.fetched_ns, state.watermarks)
+        if state.previous_ns is not None:
+            splitters.restore(info, state.previous_ns, state.fetched_ns, state.watermarks)
         if sessions is not None:
             for session_id, positions in state.sessions.items():
                 sessions.restore(info.key, session_id, positions)

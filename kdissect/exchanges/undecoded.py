@@ -8,15 +8,16 @@ they are not shown.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kdissect import core
 from kdissect.exchanges import content
+from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.topic_names import may_have_topic_ids, naming_structs, topic_structs
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import ENVELOPE, BodyLayout
 from kdissect.kafka.compiler import core_struct, has_rare_types
-from kdissect.kafka.headers import response_header_version
+from kdissect.kafka.headers import API_VERSIONS, response_header_version
 from kdissect.kafka.internal.payloads import JOIN_GROUP, PAYLOAD_MESSAGES, SYNC_GROUP, carries_payloads
 from kdissect.kafka.layout import layout
 from kdissect.kafka.secrets import carries_secrets
@@ -112,13 +113,19 @@ def topic_id_plan(api_key: int, version: int) -> TopicIdPlan | None:
     return TopicIdPlan(known.core, structs, known.tags)
 
 
+FieldPath: TypeAlias = "tuple[bool, tuple[str, ...]]"
+"""Whether a field is in the request, and the names of the fields from the outermost in."""
+
+
 class MentionsPlan(NamedTuple):
-    """Where both messages of an API in one version mention topics, partitions and groups.
+    """Where both messages of an API in one version have what conditions ask for.
 
     Attributes:
         bodies: see ``Undecoded.core``.
         topics: see ``content.topic_plan``.
         groups: see ``first_names``; only in requests.
+        fields: those with values that are asked for; None: it has none.
+        pace: whether it is a Fetch of any kind. None: its latency is not split.
         structs: with topic IDs, see ``topic_structs``.
         tags: see ``Undecoded``.
     """
@@ -126,17 +133,25 @@ class MentionsPlan(NamedTuple):
     bodies: CoreBodies
     topics: tuple[Any, Any]
     groups: FirstNames
+    fields: list[FieldPath | None]
+    pace: bool | None
     structs: tuple[TopicStructs, TopicStructs]
     tags: bytes
 
 
 @cache
-def mentions_plan(kinds: frozenset[str], api_key: int, version: int) -> MentionsPlan | None:
+def mentions_plan(
+    kinds: frozenset[str], fields: tuple[FieldPath, ...], splits: bool, api_key: int, version: int
+) -> MentionsPlan | None:
     """Where bodies mention these ``kinds`` of names: ``topic`` (also by its ID), ``topics`` as shown,
-    ``partition``, ``group`` and ``group_id``. None: that is left to Python.
+    ``partition``, ``group`` and ``group_id``; and where they have these ``fields``. None: that is left to
+    Python. ``splits``: whether the latency is split.
     """
     known = undecoded(api_key, version, shows_values=False)
-    if known is None:
+    if known is None or (splits and api_key == API_VERSIONS):  # which says how brokers throttle
+        return None
+    paths = [each if _has_field(known, each) else None for each in fields]
+    if any(paths) and undecoded(api_key, version) is None:
         return None
     both = BodyLayout(known.request, version), BodyLayout(known.response, version)
     topics: tuple[Any, Any] = (None, None)
@@ -150,7 +165,16 @@ def mentions_plan(kinds: frozenset[str], api_key: int, version: int) -> Mentions
         structs = topic_structs(known.request, version), topic_structs(known.response, version)
     if not kinds.isdisjoint(("group", "group_id")):
         groups = first_names(both[0], api_key, content.GROUP, content.GROUP_KEY)
-    return MentionsPlan(known.core, topics, groups, structs, known.tags)
+    pace = api_key in FETCHES if splits else None
+    return MentionsPlan(known.core, topics, groups, paths, pace, structs, known.tags)
+
+
+def _has_field(known: Undecoded, path: FieldPath) -> bool:
+    """Whether any version has the outermost field."""
+    of_request, (name, *_) = path
+    message = known.request if of_request else known.response
+    layouts = message.fields, *(draft.fields for draft in message.drafts)
+    return any(field.name == name for fields in layouts for field in fields)
 
 
 def first_names(layout: BodyLayout, api_key: int, role: str, key_type: int) -> FirstNames:

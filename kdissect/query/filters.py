@@ -36,21 +36,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
+from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.undecoded import mentions_plan
-from kdissect.kafka import apis, codes, schema, vendors
-from kdissect.kafka.bodies import BodyLayout
+from kdissect.kafka import apis, codes, vendors
 from kdissect.limits import SECOND_NS
-from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, PENDING, UNACKNOWLEDGED, Exchange
+from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, PENDING, UNACKNOWLEDGED, Exchange, LatencyParts
 from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import between, many
-from kdissect.query.where import COMPARISONS, depth, is_true, names
+from kdissect.query.where import ADDED_FIELDS, COMPARISONS, depth, is_true, names
 from kdissect.sinks.plan import MAX_INT64, Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from kdissect.exchanges.undecoded import FieldPath
     from kdissect.model import ConnectionInfo, Frame
     from kdissect.query.where import Comparison, Where, WherePart
     from kdissect.sinks.plan import CoreTest, Identity, PartitionTest, PlanContext
@@ -90,7 +91,7 @@ _NUMBERS = {
         name: name
         for name in (
             *("latency_us", "request_bytes", "response_bytes", "request_transfer_us", "response_transfer_us"),
-            *("total_us", "number", "packet", "correlation_id"),
+            *("total_us", "number", "packet", "correlation_id", *LatencyParts._fields, "think_us"),
         )
     },
 }
@@ -98,13 +99,15 @@ _NUMBERS = {
 _MENTIONS = ("topic", "topics", "group", "group_id")
 """Names that stand for names in the bodies."""
 _BODIES = ("request.", "response.")
-_GROUP_FIELD = "request.group_id"
+_ADDED_FIELDS = frozenset(ADDED_FIELDS)
+_OF_PARTS = frozenset({*LatencyParts._fields, "think_us"})
+"""Names that stand for parts of the latency."""
 _ERRORS = frozenset({"error", "errors", "expected_errors"})
 _OF_ANY = frozenset({*COMPARISONS, "=~", "has"} - {"not in"})
 """Signs of comparisons that are true of a list if they are true of any element."""
 _LEFT: CoreTest = ("left",)
 """A test that Python makes."""
-_COSTS = {"of_client": 0, "number": 1, "errors": 2, "mentions": 3, "left": 4}
+_COSTS = {"of_client": 0, "number": 1, "errors": 2, "mentions": 3, "values": 3, "left": 4}
 _NOTHING, _SELECTED, _EXCLUDED = range(3)
 """What a name in an exchange says of it."""
 _ALL = -MAX_INT64, MAX_INT64
@@ -181,15 +184,17 @@ class _CoreTests:
         of_header, of_bodies: all must be true.
         of_client: the tests of an exchange that ``("of_client", place)`` stands for in them.
         mentioned: which of ``_MENTIONS``, and ``partition``, they are about.
+        fields: of bodies, that they are about.
     """
 
-    __slots__ = ("mentioned", "of_bodies", "of_client", "of_header")
+    __slots__ = ("fields", "mentioned", "of_bodies", "of_client", "of_header")
 
     def __init__(self) -> None:
         self.of_header: list[CoreTest] = []
         self.of_bodies: list[CoreTest] = []
         self.of_client: list[Callable[[Exchange], Any]] = []
         self.mentioned: set[str] = set()
+        self.fields: list[FieldPath] = []
 
     @property
     def decide(self) -> bool:
@@ -215,33 +220,62 @@ class _CoreTests:
         self.mentioned.add(kind)
         return "mentions", kind, names.verdict, (names.any_in(()), names.may_exclude)
 
-    def of(self, part: WherePart) -> CoreTest:
-        """The test that is part of an expression. The cheapest come first."""
+    def of(self, part: WherePart, of_values: WherePart) -> CoreTest:
+        """The test that is part of an expression, see ``Where.of_values``. The cheapest come first."""
         if part.names <= _OF_CLIENT:
             return self.client(part.get)
         if part.names <= _ERRORS:
             return "errors", is_true(part.get(_FLAWLESS))
         if not part.operator and all(name in _OF_CLIENT or name.startswith(_BODIES) for name in part.names):
-            return self.fields(part)
+            return self.of_fields(part, of_values)
         if part.operator:
-            tests = [self.of(each) for each in part.parts]
+            tests = list(map(self.of, part.parts, of_values.parts))
             if all(test == _LEFT for test in tests):
                 return _LEFT
             if part.operator == "not":
                 return "not", *tests
             return part.operator, sorted(tests, key=lambda test: _COSTS.get(test[0], _COSTS["mentions"]))
-        comparison = part.comparison
-        if comparison is None:
-            return _LEFT
-        if number := _NUMBERS.get(comparison.name):
-            return _number_test(number, comparison)
-        if comparison.name == "time":
-            return _time_test(comparison)
-        if comparison.name in _MENTIONS and _is_false_if_absent(comparison):
-            return self.mention(comparison.name, _classify(comparison))
-        return _LEFT
+        comparison, test = part.comparison, _LEFT
+        if comparison is not None:
+            if number := _NUMBERS.get(comparison.name):
+                test = _number_test(number, comparison)
+            elif comparison.name == "time":
+                test = _time_test(comparison)
+            elif comparison.name in _MENTIONS and _is_false_if_absent(comparison):
+                test = self.mention(comparison.name, _classify(comparison))
+        return self.values(part, of_values) if test == _LEFT else test
 
-    def fields(self, part: WherePart) -> CoreTest:
+    def values(self, part: WherePart, of_values: WherePart) -> CoreTest:
+        """A test of values that the core knows."""
+        names = sorted(part.names)
+        sources: list[tuple[str, str | int]] = []
+        for name in names:
+            head, _, path = name.partition(".")
+            if name in _NUMBERS:
+                sources.append(("number", _NUMBERS[name]))
+            elif name in _MENTIONS:
+                self.mentioned.add(name)
+                sources.append(("mention", name))
+            elif path and f"{head}." in _BODIES and _ADDED_FIELDS.isdisjoint(path.split(".")):
+                field = head == "request", tuple(path.split("."))
+                if field not in self.fields:
+                    self.fields.append(field)
+                sources.append(("field", self.fields.index(field)))
+            else:
+                return _LEFT
+        if not sources:
+            return _LEFT
+        is_selected = of_values.get
+        comparison = part.comparison
+        ranges = None if comparison is None else _ranges_of_any(comparison)
+        return (
+            "values",
+            sources,
+            ranges,
+            lambda values: is_true(is_selected(dict(zip(names, values, strict=True)))),
+        )
+
+    def of_fields(self, part: WherePart, of_values: WherePart) -> CoreTest:
         """A part about fields of bodies. Most APIs do not have them: then it depends on the client."""
         comparison = part.comparison
         is_false_if_absent = comparison is not None and _is_false_if_absent(comparison)
@@ -261,34 +295,12 @@ class _CoreTests:
             return not may_have(exchange) and is_true(part.get(exchange))
 
         without = self.client(is_true_without)
-        if comparison is None or comparison.name != _GROUP_FIELD or not is_false_if_absent:
-            return "or", [without, ("and", [self.client(may_have), _LEFT])]
-        is_selected = comparison.is_true
-        self.mentioned.add("group_id")
-        mentions = (
-            *("mentions", "group_id", lambda name, _: _SELECTED if is_selected(name) else _EXCLUDED),
-            (is_selected(""), True),
-        )
-        is_other = self.client(lambda exchange: may_have(exchange) and not _has_group_field(exchange))
-        return "or", [
-            *(without, ("and", [self.client(_has_group_field), mentions])),
-            ("and", [is_other, _LEFT]),
-        ]
+        return "or", [without, ("and", [self.client(may_have), self.values(part, of_values)])]
 
 
 def _is_false_if_absent(comparison: Comparison) -> bool:
     """Whether a comparison is false of an absent value, and of a list true if it is of any element."""
     return comparison.sign in _OF_ANY and None not in comparison.constants
-
-
-def _has_group_field(exchange: Exchange) -> bool:
-    """Whether the request names a group in ``_GROUP_FIELD``, which is never null, and nowhere else."""
-    key, version = exchange.api_key, exchange.api_version
-    request = None if key is None else schema.request(key)
-    if request is None or version is None or version not in request.versions:
-        return False
-    groups = [each for each in content.paths(BodyLayout(request, version)) if each[1].role == content.GROUP]
-    return [(path, field.nullable) for path, field in groups] == [((("group_id", False),), None)]
 
 
 def _classify(comparison: Comparison) -> Callable[[str, int | None], int]:
@@ -300,23 +312,39 @@ def _classify(comparison: Comparison) -> Callable[[str, int | None], int]:
 
 
 def _number_test(number: str, comparison: Comparison) -> CoreTest:
-    """Of numbers, which are whole, in or not in some ranges; constants may have fractions."""
-    _, sign, constants, ranges, *_ = comparison
+    """Of numbers in or not in some ranges."""
+    _, sign, constants, *_ = comparison
     if None in constants:
         if sign not in ("==", "!="):
             return _LEFT
         is_absent = sign == "=="
         return "number", number, [] if is_absent else [_ALL], is_absent
-    ranges = [*ranges, *((each, each) for each in constants)]
-    if not all(map(_is_finite, chain.from_iterable(ranges))):
-        return _LEFT
-    whole = [(ceil(first), floor(last)) for first, last in ranges]
-    if sign in _INEQUALITIES:
-        whole = [_INEQUALITIES[sign](*constants)]
-    elif sign not in ("==", "in", "!=", "not in"):
+    whole = _whole_ranges(comparison)
+    if whole is None:
         return _LEFT
     test = _in_ranges(number, whole)
     return ("not", (*test[:3], True)) if sign in ("!=", "not in") else test
+
+
+def _whole_ranges(comparison: Comparison) -> list[tuple[int, int]] | None:
+    """The whole numbers that a comparison selects, of ``!=`` and ``not in`` those that it does not; constants
+    may have fractions. None: it is about something else.
+    """
+    _, sign, constants, ranges, *_ = comparison
+    ranges = [*ranges, *((each, each) for each in constants)]
+    if not all(map(_is_finite, chain.from_iterable(ranges))):
+        return None
+    if sign in _INEQUALITIES:
+        return [_INEQUALITIES[sign](*constants)]
+    if sign not in ("==", "in", "!=", "not in"):
+        return None
+    return [(ceil(first), floor(last)) for first, last in ranges]
+
+
+def _ranges_of_any(comparison: Comparison) -> list[tuple[int, int]] | None:
+    """The ranges, if a comparison is true of numbers in one of them, and of lists with such numbers."""
+    ranges = _whole_ranges(comparison) if comparison.sign in _OF_ANY and comparison.sign != "!=" else None
+    return None if ranges is None else _within_64_bits(ranges)
 
 
 def _time_test(comparison: Comparison) -> CoreTest:
@@ -353,9 +381,13 @@ def _is_finite(end: object) -> bool:
 
 
 def _in_ranges(number: str, ranges: Iterable[tuple[int, int]]) -> CoreTest:
+    return "number", number, _within_64_bits(ranges), False
+
+
+def _within_64_bits(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     low, high = _ALL
     within = [(max(first, low), min(last, high)) for first, last in ranges]
-    return "number", number, [(first, last) for first, last in within if first <= last], False
+    return [(first, last) for first, last in within if first <= last]
 
 
 class Filter:
@@ -370,7 +402,7 @@ class Filter:
 
     __slots__ = (
         "_body_tests", "_core_tests", "_header_tests", "_name_kinds", "_needs_content", "_requested",
-        "_time_ns", "_window", "is_about_topics", "is_partition", "may_exclude_ids", "notes",
+        "_splits", "_time_ns", "_window", "is_about_topics", "is_partition", "may_exclude_ids", "notes",
     )  # fmt: skip
 
     def __init__(
@@ -385,7 +417,9 @@ class Filter:
         may_exclude_ids: bool = False,
         core_tests: _CoreTests | None = None,
         needs_content: bool = True,
+        splits: bool = False,
     ) -> None:
+        self._splits = splits  # whether the core must split latencies
         self._header_tests = tuple(header_tests)
         self._core_tests = core_tests
         self._needs_content = needs_content
@@ -476,7 +510,8 @@ class Filter:
             tests.of_header,
             tests.of_bodies,
             of_client,
-            partial(mentions_plan, frozenset(tests.mentioned)),
+            partial(mentions_plan, frozenset(tests.mentioned), tuple(tests.fields), self._splits),
+            memory_plan(context.splitters) if self._splits else None,
             context.names.name,
             context.limits.decoded_bytes,
             note_name,
@@ -635,7 +670,7 @@ def build(
     body_tests += _topic_tests(topics, partitions, core_tests)
     if where is not None:
         (body_tests if where.needs_bodies else header_tests).append(where.matches)
-        (of_bodies if where.needs_bodies else of_header).append(core_tests.of(where.whole))
+        (of_bodies if where.needs_bodies else of_header).append(core_tests.of(where.whole, where.of_values))
     name_kinds = (
         NameKind("topic", topics, named_topics),
         NameKind("client", clients, client_names),
@@ -666,6 +701,7 @@ def build(
         ),
         core_tests=core_tests,
         needs_content=needs_content,
+        splits=where is not None and not where.names.isdisjoint(_OF_PARTS),
     )
 
 

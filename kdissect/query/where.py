@@ -36,6 +36,7 @@ import operator
 import re
 from functools import cache, lru_cache, partial, reduce
 from ipaddress import ip_address, ip_network
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import UsageError
@@ -134,12 +135,20 @@ class Where(NamedTuple):
         matches: whether a row matches; never raises.
         needs_bodies: whether any name in it needs decoded bodies.
         whole: its parts.
+        resolve: what its names stand for.
     """
 
     text: str
     matches: Callable[[Row], bool]
     needs_bodies: bool
     whole: WherePart
+    resolve: Callable[[str], Reference]
+
+    @property
+    def of_values(self) -> WherePart:
+        """The same parts, of dictionaries with the value of each name."""
+        get = itemgetter
+        return compile_where(self.text, lambda name: self.resolve(name)._replace(get=get(name))).whole
 
     @property
     def names(self) -> frozenset[str]:
@@ -163,7 +172,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
         )
     parser = _Parser(text, resolve)
     value = parser.expression()
-    return Where(text, lambda row: is_true(value(row)), parser.needs_bodies, parser.part(value))
+    return Where(text, lambda row: is_true(value(row)), parser.needs_bodies, parser.part(value), resolve)
 
 
 class _Operand(NamedTuple):
@@ -997,7 +1006,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower, "
 Tree = dict[str, "Tree | None"]
 """Field name -> the fields below it; None if these are unknown: below bytes and records."""
 
-_ADDED_FIELDS = ("_tags", "_trailing", "_undecoded")  # by kafka/bodies.py, to any body
+ADDED_FIELDS = ("_tags", "_trailing", "_undecoded")  # by kafka/bodies.py, to any body
 _OPAQUE = ("bytes", "records")
 
 
@@ -1047,7 +1056,7 @@ def depth(tree: Tree, path: Sequence[str]) -> int:
     """How many names of a path there may be below ``tree``: all of them, unless one is missing."""
     below: Tree | None = tree
     for number, name in enumerate(path):
-        if below is None or name in _ADDED_FIELDS:
+        if below is None or name in ADDED_FIELDS:
             break
         if name not in below:
             return number

@@ -324,6 +324,8 @@ CoreTest: TypeAlias = tuple[Any, ...]
     mentions    what bodies mention; from a name, and for partitions a number, to 0, 1 if that selects, 2 if
                 it excludes; the result if all are 0, and whether any may exclude
     errors      the result if there are no errors in the response; with errors, it is left
+    values      where each comes from: ``number``, ``mention`` or ``field``, and which; ranges of numbers that
+                alone decide, if there are; from the values to the result
     left        it is left to Python
 """
 
@@ -338,7 +340,8 @@ class Conditions(NamedTuple):
             SASL mechanism of its client, whether they are answered (unacknowledged if not), API key, API
             version and client ID to the results of tests, as bits. Called at least once for each client of a
             connection.
-        mentions: from API key and version to where bodies mention what tests ask for; None: it is left.
+        mentions: from API key and version to where bodies have what tests ask for; None: it is left.
+        memory: how to get what connections remember, to split latencies. None: no test needs their parts.
         topic_name, budget: see ``CommonPlan``.
         note_name: takes names that exchanges mention, while none is selected: what it is, ``topic`` or
             ``group``, and the name.
@@ -354,6 +357,7 @@ class Conditions(NamedTuple):
     of_bodies: Sequence[CoreTest]
     of_client: Callable[[ConnectionInfo, Identity, bool, int, int, str | None], int]
     mentions: Callable[[int, int], MentionsPlan | None]
+    memory: MemoryPlan | None
     topic_name: Callable[[str, int], str | None]
     budget: int
     note_name: Callable[[str, str], None]

@@ -374,6 +374,15 @@ def core_test(text: str) -> Any:
     return shown(test)
 
 
+def values(*sources: tuple[str, Any], ranges: Any = None) -> tuple[Any, ...]:
+    return "values", list(sources), ranges, None
+
+
+def of_body(test: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A test of the APIs that have a field; of all others, the client decides."""
+    return "or", [("of_client", 0), ("and", [("of_client", 1), test])]
+
+
 def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tuple[Any, ...]:
     return "number", name, list(ranges), if_absent
 
@@ -393,9 +402,14 @@ def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tupl
         (f"packet > {'9' * 400}", number("packet")),
         ("number in (1, null)", ("left",)),
         ("topic != 10.0.0.1", ("left",)),
-        ("request_bytes > response_bytes", ("left",)),
-        ("latency_us + 1 > 2", ("left",)),
-        ("all(packet) > 2", ("left",)),
+        (
+            "request_bytes > response_bytes",
+            values(("number", "request_bytes"), ("number", "response_bytes")),
+        ),
+        ("latency_us + 1 > 2", values(("number", "latency_us"))),
+        ("all(packet) > 2", values(("number", "packet"))),
+        ("service_us > 5", number("service_us", (6, MAX_INT64))),
+        ("service_us > api_version", ("left",)),
         ("1 < packet < 3", ("and", [number("packet", (2, MAX_INT64)), number("packet", (-MAX_INT64, 2))])),
         ("api == 'Fetch' or client_port > 5", ("of_client", 0)),
         ("not errors", ("errors", True)),
@@ -405,21 +419,19 @@ def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tupl
             "topic =~ 'a' and packet == 2",
             ("and", [number("packet", (2, 2)), ("mentions", "topic", None, (False, False))]),
         ),
-        ("'a' not in topics", ("left",)),
-        ("group_id == null", ("left",)),
-        ("len(topics) > 2 or packet == 2", ("or", [number("packet", (2, 2)), ("left",)])),
-        ("request.max_bytes > 5", ("or", [("of_client", 0), ("and", [("of_client", 1), ("left",)])])),
+        ("'a' not in topics", values(("mention", "topics"))),
+        ("group_id == null", values(("mention", "group_id"))),
         (
-            "request.group_id == 'a'",
-            (
-                "or",
-                [
-                    ("of_client", 0),
-                    ("and", [("of_client", 2), ("mentions", "group_id", None, (False, True))]),
-                    ("and", [("of_client", 1), ("left",)]),
-                ],
-            ),
+            "len(topics) > 2 or packet == 2",
+            ("or", [number("packet", (2, 2)), values(("mention", "topics"))]),
         ),
+        (
+            "request.max_bytes > 5",
+            of_body(values(("field", 0), ranges=[(6, MAX_INT64)])),
+        ),
+        ("request.group_id == 'a'", of_body(values(("field", 0)))),
+        ("request.max_bytes != 5", of_body(values(("field", 0)))),
+        ("request._tags", of_body(("left",))),
         ("time in '2026, 2027'", ("left",)),
         ("time contains '2026'", ("left",)),
     ],
@@ -437,11 +449,11 @@ def test_the_core_gets_the_parts_of_an_expression(text: str, test: Any) -> None:
         ("request.group_id != 'a'", [9]),
     ],
 )
-def test_what_lacks_a_field_is_not_left(text: str, left: list[int]) -> None:
+def test_what_lacks_a_field_depends_on_the_client(text: str, left: list[int]) -> None:
     conditions = built(text).conditions(CONTEXT)
     ((_, tests),) = conditions.of_bodies
     _, ((_, place), last) = tests[-1]
-    assert last == ("left",)
+    assert last[0] == "values"
     keys = [0, 1, 3, 9, 9999]
     bits = [conditions.of_client(connection(), (None,) * 4, True, key, 8, "app") for key in keys]
     assert [key for key, bit in zip(keys, bits, strict=True) if bit >> place & 1] == left

@@ -6,6 +6,7 @@ use crate::exchanges::connection::{Frame, API_VERSIONS};
 use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
+use crate::exchanges::values::{FieldPath, Given};
 use crate::kafka::entries::record_count;
 use crate::kafka::tree::{elements, name_of, Bodies, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};
@@ -64,7 +65,6 @@ pub struct Row {
     /// The paths to record data.
     pub request_records: Vec<Vec<Name>>,
     pub response_records: Vec<Vec<Name>>,
-    pub throttle_time: Name,
     /// The partitions in both bodies. None if they only describe a cluster, or there are none.
     pub partitions: Option<(Option<PartitionPlan>, Option<PartitionPlan>)>,
     /// Fields for other tables: the first that a message has counts.
@@ -72,8 +72,6 @@ pub struct Row {
     /// Those that are counted.
     pub counted: Fields,
     pub group_events: GroupEvents,
-    /// For a Fetch: the struct with the replica that fetches, and its ID.
-    pub replica: (Name, Name),
 }
 
 impl Row {
@@ -147,12 +145,7 @@ impl Row {
 
     /// Of the broker that sent this Fetch.
     pub fn replica_id(&self, decoded: &Decoded<'_>) -> Option<i64> {
-        let (state, id) = self.replica;
-        let state = decoded.request.get(state).filter(|state| state.is_true());
-        match state.unwrap_or(&decoded.request).get(id) {
-            Some(Value::Int(id)) if *id >= 0 => Some(*id),
-            _ => None,
-        }
+        self.counted.replica_id(&decoded.request)
     }
 
     /// Whether a replica sent this Fetch.
@@ -184,10 +177,7 @@ impl Row {
 
     /// None if absent.
     pub fn throttle_time_ms(&self, decoded: &Decoded<'_>) -> Option<i64> {
-        match decoded.response.get(self.throttle_time) {
-            Some(Value::Int(number)) => Some(*number),
-            _ => None,
-        }
+        self.counted.throttle_time_ms(&decoded.response)
     }
 }
 
@@ -250,8 +240,19 @@ pub struct Mentions {
     pub request_topics: Option<Topics>,
     pub response_topics: Option<Topics>,
     pub groups: First,
+    /// Values that are asked for; None: no version of the API has such a field.
+    pub fields: Vec<Option<FieldPath>>,
+    /// What its latency depends on, if that is split.
+    pub pace: Option<PacePlan>,
     /// The bytes after the correlation ID of a response.
     pub tags: Vec<u8>,
+}
+
+/// What the latency of an exchange depends on.
+pub struct PacePlan {
+    /// Whether it is a Fetch of any kind.
+    pub is_fetch: bool,
+    pub names: Fields,
 }
 
 /// Topic IDs in an exchange, with what stands for each.
@@ -280,6 +281,8 @@ pub struct Mentioned {
     pub named: Vec<String>,
     pub unnamed: Vec<String>,
     pub groups: Vec<String>,
+    /// None: it is in the response, which was not looked at.
+    pub fields: Vec<Option<Given>>,
     /// Whether it is what the request mentions, and the response may mention more.
     pub is_partial: bool,
 }
@@ -290,11 +293,33 @@ impl Mentions {
     }
 
     pub fn are_in_response(&self) -> bool {
-        self.response_topics.is_some() || !self.ids.response.is_empty()
+        let is_in_response = |path: &FieldPath| !path.of_request;
+        self.response_topics.is_some()
+            || !self.ids.response.is_empty()
+            || self.pace.is_some()
+            || self.fields.iter().flatten().any(is_in_response)
     }
 
     pub fn are_in_request(&self) -> bool {
-        self.request_topics.is_some() || !self.ids.request.is_empty() || !self.groups.paths.is_empty()
+        let is_in_request = |path: &FieldPath| path.of_request;
+        self.request_topics.is_some()
+            || !self.ids.request.is_empty()
+            || !self.groups.paths.is_empty()
+            || self.pace.as_ref().is_some_and(|pace| pace.is_fetch)
+            || self.fields.iter().flatten().any(is_in_request)
+    }
+
+    /// What is mentioned where no body mentions anything; `is_partial`: in those that were looked at.
+    pub fn nothing(&self, is_partial: bool) -> Mentioned {
+        let value = |path: &Option<FieldPath>| match path {
+            Some(_) if is_partial => None,
+            _ => Some(Given::Absent),
+        };
+        Mentioned {
+            fields: self.fields.iter().map(value).collect(),
+            is_partial,
+            ..Mentioned::default()
+        }
     }
 
     /// Adds the response to a request that was decoded as `ids.bodies`. `budget`: memory for both.
@@ -308,13 +333,23 @@ impl Mentions {
         self.ids.bodies.add_response(decoded, body, budget)
     }
 
-    /// Odd: Python finds it. `topic_name`: see `CommonPlan`.
+    /// Odd: Python finds it. `topic_name`: see `CommonPlan`. `is_partial`: whether the response is missing here.
     pub fn find(
         &self,
         decoded: &Decoded<'_>,
         topic_name: &dyn Fn(&str) -> Option<String>,
+        is_partial: bool,
     ) -> Result<Mentioned, Odd> {
-        let mut found = Mentioned::default();
+        let value = |path: &Option<FieldPath>| match path {
+            Some(path) if is_partial && !path.of_request => Ok(None),
+            Some(path) => path.find(decoded).map(Some),
+            None => Ok(Some(Given::Absent)),
+        };
+        let mut found = Mentioned {
+            fields: self.fields.iter().map(value).collect::<Result<_, _>>()?,
+            is_partial,
+            ..Mentioned::default()
+        };
         let refs = self.ids.refs_in(decoded)?;
         let mut shown = Shown::default();
         for id in refs.ids {

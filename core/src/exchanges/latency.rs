@@ -120,6 +120,14 @@ impl Watermarks {
         }
     }
 
+    /// Those that a response has reported.
+    pub fn note(&mut self, marks: &[Mark]) {
+        for (topic, partition, ends) in marks {
+            self.set(topic, *partition, *ends);
+        }
+        self.has_changed |= !marks.is_empty();
+    }
+
     pub fn has_room(&self, fetched: &[Fetched<'_, '_>], max: usize) -> bool {
         let new = || fetched.iter().filter(|each| self.get(&each.0, each.1).is_none());
         self.count + fetched.len() <= max || self.count + new().count() <= max
@@ -144,6 +152,9 @@ impl Watermarks {
 fn takes_one_entry(name: &str) -> bool {
     matches!(name.len(), 1..=ANY_NAME) || (name.is_ascii() && name.len() <= ASCII_NAME)
 }
+
+/// Topic as on the wire, number of a partition, high watermark and last stable offset.
+pub type Mark = (String, i64, [i64; 2]);
 
 /// A partition in a response: topic as on the wire, number, and struct.
 pub type Fetched<'b, 'a> = (String, i64, &'b Value<'a>);
@@ -242,19 +253,20 @@ impl Fields {
         Ok(names_all && matches!(topics, Some(Value::List(topics)) if topics.is_empty()))
     }
 
-    pub fn note(&self, fetched: &[Fetched<'_, '_>], watermarks: &mut Watermarks) {
-        for (topic, partition, each) in fetched {
+    /// The watermarks that a response reports.
+    pub fn marks(&self, fetched: Vec<Fetched<'_, '_>>) -> Vec<Mark> {
+        let marks = fetched.into_iter().filter_map(|(topic, partition, each)| {
             let end = |name| field(Some(each), name).ok().flatten().unwrap_or(-1);
             let high_watermark = end(self.high_watermark);
             if high_watermark < 0 || end(self.error_code) > 0 {
-                continue;
+                return None;
             }
             let last_stable = match end(self.last_stable_offset) {
                 offset @ 0.. => offset,
                 _ => high_watermark,
             };
-            watermarks.set(topic, *partition, [high_watermark, last_stable]);
-            watermarks.has_changed = true;
-        }
+            Some((topic, partition, [high_watermark, last_stable]))
+        });
+        marks.collect()
     }
 }

@@ -9,4 +9,6 @@ pub struct ConnectionMemory {
     /// None: they are left to Python.
     pub watermarks: Option<Watermarks>,
     pub sessions: Sessions,
+    /// Whether any latency was split with it.
+    pub has_split: bool,
 }

@@ -333,6 +333,7 @@ names! {
     groups group_id member_id group_instance_id generation_id_or_member_epoch generation_id
     committed_offset timestamp offset
     api_keys api_key min_version max_version cluster_id
+    replica_state replica_id throttle_time_ms
 }
 
 impl Fields {
@@ -407,6 +408,23 @@ impl Fields {
             Ok((key?.ok_or(Odd)?, first?.ok_or(Odd)?, last?.ok_or(Odd)?))
         });
         apis.collect()
+    }
+
+    /// Of the broker that sent this Fetch.
+    pub fn replica_id(&self, request: &Value<'_>) -> Option<i64> {
+        let state = request.get(self.replica_state).filter(|state| state.is_true());
+        match state.unwrap_or(request).get(self.replica_id) {
+            Some(Value::Int(id)) if *id >= 0 => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// None if absent.
+    pub fn throttle_time_ms(&self, response: &Value<'_>) -> Option<i64> {
+        match response.get(self.throttle_time_ms) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        }
     }
 
     /// Who fetches; `is_replica`: a broker.

@@ -580,6 +580,7 @@ impl Lending {
         let text = PyBytes::new(py, &page.text);
         page.text.clear();
         self.receivers.give(py, handed)?;
+        self.give_back(py)?;
         Ok((text, exchanges, rows, odd?))
     }
 
@@ -638,7 +639,15 @@ impl Lending {
             conditions.pass_on(py)?;
         }
         let handed = self.page.as_mut().map(|page| page.settle(is_last));
-        self.receivers.give(py, handed.unwrap_or_default())
+        self.receivers.give(py, handed.unwrap_or_default())?;
+        self.give_back(py)
+    }
+
+    /// Gives back what connections remember that are no longer here, as far as conditions depend on it.
+    fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.conditions
+            .as_mut()
+            .map_or(Ok(()), |conditions| conditions.give_back(py))
     }
 
     /// Bytes held, including overhead.
@@ -1092,7 +1101,10 @@ impl Lending {
     ) -> PyResult<Option<(Bound<'py, PyTuple>, u64)>> {
         self.pass_on(py, false)?;
         for _ in 0..max_exchanges {
-            if self.page.as_ref().is_none_or(|page| page.is_full(max_rows)) {
+            let conditions = self.conditions.as_ref();
+            if self.page.as_ref().is_none_or(|page| page.is_full(max_rows))
+                || conditions.is_some_and(Conditions::must_give_back)
+            {
                 break;
             }
             let next = match before {
@@ -1154,7 +1166,9 @@ impl Lending {
             _ => return Err(Why::Outcome.odd()),
         }
         let page = self.page.as_mut().ok_or(Odd)?;
-        if finished.request.retransmitted_ns.is_some() && page.has_parts() {
+        let conditions = self.conditions.as_ref();
+        let splits = conditions.is_some_and(|conditions| conditions.criteria.splitters.is_some());
+        if finished.request.retransmitted_ns.is_some() && (splits || page.has_parts()) {
             return Err(Why::Retransmitted.odd());
         }
         let link = self
@@ -1180,6 +1194,10 @@ impl Lending {
                 response,
                 completed_ns: finished.order().0,
                 of_client: of_client.map_err(|_| Odd)?,
+                info: match &conditions.criteria.splitters {
+                    Some(_) => Some(link.info(py, python).map_err(|_| Odd)?),
+                    None => None,
+                },
             };
             conditions.note_time(conditions.criteria.time_ns(&candidate));
             decision = conditions.criteria.decide(&candidate)?;
@@ -1189,6 +1207,7 @@ impl Lending {
             leaves_errors,
             ..
         } = decision;
+        let parts = decision.split.as_ref().map(|(parts, _)| *parts);
         let shared = link.shared.take();
         let known = &KnownLink {
             py,
@@ -1210,6 +1229,7 @@ impl Lending {
                 response,
                 is_selected,
                 leaves_errors,
+                parts,
             };
             page.add(&answered, &shared)
         } else {
@@ -1225,7 +1245,7 @@ impl Lending {
         let is_same = known.is_same.get();
         link.shared = Some(shared).filter(|_| is_same);
         if let (Ok(()), Some(conditions)) = (written, &mut self.conditions) {
-            conditions.note(py, decision);
+            conditions.note(py, link.info.get(py), decision);
         }
         written
     }
@@ -1518,6 +1538,9 @@ impl Lending {
         if let (Some(page), Some(Some(link))) = (&mut self.page, self.links.get(slot)) {
             if let Some(info) = link.info.get(py) {
                 page.leave(info);
+                if let Some(conditions) = &mut self.conditions {
+                    conditions.leave(info);
+                }
             }
         }
     }

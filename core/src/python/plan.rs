@@ -5,10 +5,12 @@ use std::sync::Arc;
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::IntoPyObjectExt;
 
 use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
+use crate::exchanges::values::Given;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
@@ -20,7 +22,7 @@ use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
 use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
-use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
+use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Tests, Vote};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
@@ -30,10 +32,11 @@ use crate::sinks::records::{
 };
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
-use crate::sinks::splitters::MemoryPlan;
+use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_form::TableForm;
 use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::sinks::tallies::{Tallies, TallyPlan};
+use crate::sinks::value_tests::{Source, ValueTest};
 use crate::Odd;
 
 pub struct Plan {
@@ -65,6 +68,8 @@ pub struct Conditions {
     /// Function: takes the times in `NotedTimes`. None: there is no range of times.
     note_times: Option<Object>,
     noted: NotedTimes,
+    /// Takes what connections remember.
+    receivers: Receivers,
 }
 
 /// When requests ended that are outside the range of times, and whether any is inside.
@@ -90,12 +95,39 @@ impl Conditions {
     }
 
     /// Notes what was decided of an exchange that the sink has taken.
-    pub fn note(&mut self, py: Python<'_>, decision: Decision) {
+    pub fn note(&mut self, py: Python<'_>, info: Option<&Handle>, decision: Decision) {
         self.criteria.has_match |= decision.is_selected;
+        if let (Some((_, change)), Some(splitters), Some(info)) =
+            (decision.split, &mut self.criteria.splitters, info)
+        {
+            splitters.note(info, &change);
+        }
         if let (Some(note), false) = (&self.note_ids, decision.unnamed.is_empty()) {
             let noted = note.bind(py).call1((decision.unnamed,));
             debug_assert!(noted.is_ok());
         }
+    }
+
+    /// See [`Splitters::leave`].
+    pub fn leave(&mut self, info: &Handle) {
+        if let Some(splitters) = &mut self.criteria.splitters {
+            splitters.leave(info);
+        }
+    }
+
+    /// See [`Splitters::must_give_back`].
+    pub fn must_give_back(&self) -> bool {
+        let splitters = self.criteria.splitters.as_ref();
+        splitters.is_some_and(Splitters::must_give_back)
+    }
+
+    /// See [`Splitters::give_back`].
+    pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        if let Some(splitters) = &mut self.criteria.splitters {
+            let handed = splitters.give_back().map(Handed::Memory).collect();
+            self.receivers.give(py, handed)?;
+        }
+        Ok(())
     }
 
     /// Passes on what was noted.
@@ -606,27 +638,51 @@ impl<'py> FromPyObject<'_, 'py> for Constant {
     }
 }
 
+impl<'py> IntoPyObject<'py> for &Given {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        match self {
+            Given::Absent => Ok(py.None().into_bound(py)),
+            Given::Bool(value) => value.into_bound_py_any(py),
+            Given::Number(number) => number.into_bound_py_any(py),
+            Given::Text(text) => text.into_bound_py_any(py),
+            Given::Struct => {
+                let fields = PyDict::new(py);
+                fields.set_item("", py.None())?;
+                Ok(fields.into_any())
+            }
+            Given::List(values) => values.into_bound_py_any(py),
+        }
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for Conditions {
     type Error = PyErr;
 
     fn extract(conditions: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let conditions = &*conditions;
         let (since_ns, until_ns) = get(conditions, "times_ns")?;
-        let mut name_tests = Vec::new();
+        let mut held = Tests::default();
         let mut test = |name| {
             let tests: Vec<Bound<'_, PyAny>> = get(conditions, name)?;
-            let tests = tests.iter().map(|each| test(each, conditions, &mut name_tests));
+            let tests = tests.iter().map(|each| test(each, conditions, &mut held));
             Ok::<_, PyErr>(Criterion::And(tests.collect::<PyResult<_>>()?))
         };
         let (of_header, of_bodies) = (test("of_header")?, test("of_bodies")?);
         let (mentions, topic_name): (Function, Function) =
             (get(conditions, "mentions")?, get(conditions, "topic_name")?);
         let note_ids: Option<Object> = get(conditions, "note_ids")?;
+        let mut receivers = Receivers::default();
+        let memory: Option<Bound<'_, PyAny>> = get(conditions, "memory")?;
+        let memory = memory.map(|memory| memory_plan(&memory, &mut receivers));
         Ok(Conditions {
             criteria: Criteria {
                 of_header,
                 of_bodies,
-                name_tests,
+                tests: held,
                 mentions: Box::new(move |api_key, api_version| {
                     Python::attach(|py| {
                         let plan: Option<MentionsPlan<'_>> =
@@ -641,33 +697,31 @@ impl<'py> FromPyObject<'_, 'py> for Conditions {
                 times_ns: since_ns..until_ns,
                 of_records: get(conditions, "of_records")?,
                 budget: get(conditions, "budget")?,
+                splitters: memory.transpose()?.map(Splitters::new),
                 ..Criteria::default()
             },
             of_client: get(conditions, "of_client")?,
             note_ids,
             note_times: get(conditions, "note_times")?,
             noted: NotedTimes::default(),
+            receivers,
         })
     }
 }
 
-/// `CoreTest` of kdissect/sinks/plan.py. Tests of what bodies mention are added to `name_tests`.
-fn test(
-    form: &Bound<'_, PyAny>,
-    conditions: &Bound<'_, PyAny>,
-    name_tests: &mut Vec<NameTest>,
-) -> PyResult<Criterion> {
+/// `CoreTest` of kdissect/sinks/plan.py. Tests that hold what Python says are added to `held`.
+fn test(form: &Bound<'_, PyAny>, conditions: &Bound<'_, PyAny>, held: &mut Tests) -> PyResult<Criterion> {
     let unknown = |name: String| PyValueError::new_err(name);
     let form = form.cast::<PyTuple>()?;
     let name: String = form.get_item(0)?.extract()?;
     let mut several = |tests: Bound<'_, PyAny>| {
-        let tests = tests.try_iter()?.map(|each| test(&each?, conditions, name_tests));
+        let tests = tests.try_iter()?.map(|each| test(&each?, conditions, held));
         tests.collect::<PyResult<Vec<_>>>()
     };
     Ok(match name.as_str() {
         "and" => Criterion::And(several(form.get_item(1)?)?),
         "or" => Criterion::Or(several(form.get_item(1)?)?),
-        "not" => Criterion::Not(Box::new(test(&form.get_item(1)?, conditions, name_tests)?)),
+        "not" => Criterion::Not(Box::new(test(&form.get_item(1)?, conditions, held)?)),
         "of_client" => Criterion::OfClient(form.get_item(1)?.extract()?),
         "number" => {
             let (_, number, ranges, if_absent): (String, String, Vec<(i64, i64)>, bool) = form.extract()?;
@@ -683,7 +737,7 @@ fn test(
                 false => None,
             };
             let of_kind = Mention::named(&kind).ok_or_else(|| unknown(kind.clone()))?;
-            name_tests.push(NameTest::new(
+            held.of_names.push(NameTest::new(
                 of_kind,
                 Box::new(move |name, _, number| {
                     Python::attach(|py| {
@@ -702,7 +756,27 @@ fn test(
                 results,
                 is_noted,
             ));
-            Criterion::Mentions(name_tests.len() - 1)
+            Criterion::Mentions(held.of_names.len() - 1)
+        }
+        "values" => {
+            type Ranges = Option<Vec<(i64, i64)>>;
+            let (_, sources, ranges, classify): (String, Vec<(String, Bound<'_, PyAny>)>, Ranges, Function) =
+                form.extract()?;
+            let sources = sources.iter().map(|(kind, which)| {
+                let name = || which.extract::<String>();
+                let source = match kind.as_str() {
+                    "number" => Number::named(&name()?).map(Source::Number),
+                    "mention" => Mention::named(&name()?).map(Source::Mention),
+                    _ => Some(Source::Field(which.extract()?)),
+                };
+                source.ok_or_else(|| unknown(kind.clone()))
+            });
+            held.of_values.push(ValueTest::new(
+                sources.collect::<PyResult<_>>()?,
+                ranges,
+                Box::new(move |values| Python::attach(|py| classify.call(py, (values,)))),
+            ));
+            Criterion::Values(held.of_values.len() - 1)
         }
         "errors" => Criterion::Errors(form.get_item(1)?.extract()?),
         "left" => Criterion::Left,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use crate::exchanges::content::{self, First, GroupEvents, Mentions, Topics};
+use crate::exchanges::content::{self, First, GroupEvents, Mentions, PacePlan, Topics};
 use crate::exchanges::touched;
 use crate::exchanges::usage::Fields;
+use crate::exchanges::values::FieldPath;
 use crate::python::line::{BodiesForm, Names, TopicStructForms};
 
 /// What the columns of an exchange need, for one version of an API.
@@ -61,8 +62,6 @@ impl PyRow {
                 "commit" => GroupEvents::Commit,
                 _ => GroupEvents::Others,
             },
-            throttle_time: names.number("throttle_time_ms"),
-            replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
         Ok(PyRow(Arc::new(content::Row {
@@ -89,6 +88,9 @@ pub struct MentionsPlan<'py> {
     bodies: BodiesForm<'py>,
     topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
     groups: FirstForm,
+    fields: Vec<Option<(bool, Vec<String>)>>,
+    /// Whether it is a Fetch; None: its latency is not split.
+    pace: Option<bool>,
     structs: (TopicStructForms, TopicStructForms),
     tags: Vec<u8>,
 }
@@ -101,10 +103,30 @@ impl MentionsPlan<'_> {
         let (request_topics, groups) = (topics(self.topics.0), first(&names, self.groups));
         names.are_of_request(false);
         let response_topics = topics(self.topics.1);
+        let field = |form: &Option<(bool, Vec<String>)>| {
+            let (of_request, path) = form.as_ref()?;
+            names.are_of_request(*of_request);
+            let (of_request, names) = (*of_request, names.numbers(path));
+            Some(FieldPath { of_request, names })
+        };
+        let fields = self.fields.iter().map(field).collect();
+        let pace = self.pace.map(|is_fetch| {
+            for of_request in [true, false] {
+                names.are_of_request(of_request);
+                match is_fetch {
+                    true => _ = Fields::of(|name| names.read(name)),
+                    false => _ = names.read("throttle_time_ms"),
+                }
+            }
+            let names = Fields::of(|name| names.number(name));
+            PacePlan { is_fetch, names }
+        });
         Ok(Mentions {
             request_topics,
             response_topics,
             groups,
+            fields,
+            pace,
             ids: names.topic_ids(self.bodies, self.structs)?,
             tags: self.tags,
         })

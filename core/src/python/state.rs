@@ -282,6 +282,7 @@ impl MemoryState {
             },
             watermarks,
             sessions: Sessions::of(sessions.collect()),
+            has_split: false,
         })
     }
 
@@ -303,7 +304,7 @@ impl MemoryState {
             (id, positions.collect())
         });
         MemoryState {
-            previous_ns: Some(memory.pace.previous_ns),
+            previous_ns: memory.has_split.then_some(memory.pace.previous_ns),
             fetched_ns: memory.pace.fetched_ns,
             unmuted_ns: memory.pace.unmuted_ns,
             watermarks,

@@ -7,11 +7,18 @@ use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header};
 use crate::exchanges::content::{Mentioned, Mentions};
+use crate::exchanges::latency::Parts;
+use crate::exchanges::values::Given;
 use crate::kafka::tree::Decoded;
+use crate::sinks::facts::Handle;
+use crate::sinks::splitters::{Change, Paced, Splitters};
+use crate::sinks::value_tests::{Source, ValueTest};
 use crate::{guarded, Odd, Why};
 
 const SIZE_BYTES: usize = 4;
 const PRODUCE: i16 = 0;
+/// The place of the think time after the parts of a latency.
+const THINK: usize = 5;
 /// What is kept at a time of what Python says of names, and the longest one.
 const VOTES: usize = 4096;
 const VOTE_BYTES: usize = 256;
@@ -30,6 +37,9 @@ pub enum Number {
     ResponseTransferUs,
     RequestBytes,
     ResponseBytes,
+    /// One of `LatencyParts`.
+    Part(usize),
+    ThinkUs,
 }
 
 /// What the bodies of an exchange mention.
@@ -53,8 +63,10 @@ pub enum Criterion {
     OfClient(u32),
     /// Ranges with both ends, and the result if there is no such number.
     Number(Number, Vec<(i64, i64)>, bool),
-    /// An index of [`Criteria::name_tests`].
+    /// An index of [`Tests::of_names`].
     Mentions(usize),
+    /// An index of [`Tests::of_values`].
+    Values(usize),
     /// The result if the response has no errors.
     Errors(bool),
     Left,
@@ -91,6 +103,13 @@ pub struct NameTest {
     held: usize,
 }
 
+/// Those that hold what Python says.
+#[derive(Default)]
+pub struct Tests {
+    pub of_names: Vec<NameTest>,
+    pub of_values: Vec<ValueTest>,
+}
+
 /// Where bodies mention it; None: Python finds it.
 type KnownMentions = Option<Arc<Mentions>>;
 
@@ -100,7 +119,7 @@ pub struct Criteria {
     /// All must be true.
     pub of_header: Criterion,
     pub of_bodies: Criterion,
-    pub name_tests: Vec<NameTest>,
+    pub tests: Tests,
     /// By API key and version.
     pub mentions: Box<dyn Fn(i16, i16) -> KnownMentions + Send + Sync>,
     /// See [`crate::sinks::facts::CommonPlan`].
@@ -111,6 +130,8 @@ pub struct Criteria {
     /// Whether these are times of records; otherwise they are those of requests.
     pub of_records: bool,
     pub budget: i64,
+    /// What splits latencies. None: no test needs their parts.
+    pub splitters: Option<Splitters>,
     pub places: BTreeMap<(i16, i16), KnownMentions>,
     /// Whether any exchange is selected.
     pub has_match: bool,
@@ -126,6 +147,8 @@ pub struct Candidate<'a> {
     pub completed_ns: i64,
     /// What Python says of the client.
     pub of_client: u64,
+    /// What the exchanges of the connection share, if latencies are split.
+    pub info: Option<&'a Handle>,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -135,6 +158,8 @@ pub struct Decision {
     pub leaves_errors: bool,
     /// Topic IDs without a name, to be noted.
     pub unnamed: Vec<String>,
+    /// The parts of its latency, and what is to be noted of it, if it was split.
+    pub split: Option<(Parts, Change)>,
 }
 
 /// What tests of an exchange share.
@@ -145,6 +170,8 @@ struct Facts<'a> {
     mentioned: Option<&'a Mentioned>,
     /// Whether there may be errors in the response.
     has_errors: bool,
+    /// The parts of the latency and the think time; None: they are not known here.
+    parts: Option<[Option<i64>; 6]>,
 }
 
 impl Number {
@@ -161,6 +188,12 @@ impl Number {
             "response_transfer_us" => Number::ResponseTransferUs,
             "request_bytes" => Number::RequestBytes,
             "response_bytes" => Number::ResponseBytes,
+            "queued_us" => Number::Part(0),
+            "throttled_us" => Number::Part(1),
+            "network_us" => Number::Part(2),
+            "wait_us" => Number::Part(3),
+            "service_us" => Number::Part(4),
+            "think_us" => Number::ThinkUs,
             _ => return None,
         })
     }
@@ -179,8 +212,48 @@ impl Mention {
     }
 }
 
+impl Facts<'_> {
+    /// None: it is not known here. Odd: no number holds it.
+    fn number(&self, number: Number) -> Result<Option<Option<i64>>, Odd> {
+        let place = match number {
+            Number::Part(place) => place,
+            Number::ThinkUs => THINK,
+            _ => return self.candidate.get(number).map(Some),
+        };
+        self.parts
+            .map(|parts| parts.get(place).copied().ok_or(Odd))
+            .transpose()
+    }
+
+    /// None: it is not known here.
+    fn given(&self, source: Source) -> Result<Option<Given>, Odd> {
+        let absent = |value: Option<Given>| value.unwrap_or(Given::Absent);
+        let mentioned = match (source, self.mentioned) {
+            (Source::Number(number), _) => {
+                let number = self.number(number)?;
+                return Ok(number.map(|number| absent(number.map(Given::Number))));
+            }
+            (_, None) => return Ok(None),
+            (_, Some(mentioned)) => mentioned,
+        };
+        let kind = match source {
+            Source::Field(place) => return mentioned.fields.get(place).cloned().ok_or(Odd),
+            Source::Mention(kind) => kind,
+            Source::Number(_) => return Err(Odd),
+        };
+        let whole = |value| Some(value).filter(|_| !mentioned.is_partial);
+        Ok(match kind {
+            Mention::Topic => whole(Given::texts(mentioned.topics.iter().chain(&mentioned.named))),
+            Mention::Topics => whole(Given::texts(&mentioned.topics)),
+            Mention::Group => Some(Given::texts(&mentioned.groups)),
+            Mention::GroupId => Some(absent(mentioned.groups.first().cloned().map(Given::Text))),
+            Mention::Partition => return Err(Odd),
+        })
+    }
+}
+
 impl Candidate<'_> {
-    /// Odd: no number holds it.
+    /// Odd: no number holds it, or it is none of a candidate.
     fn get(&self, number: Number) -> Result<Option<i64>, Odd> {
         let bytes = |frame: &Frame| i64::try_from(frame.size.saturating_add(SIZE_BYTES)).map_err(|_| Odd);
         let latency_ns = || {
@@ -200,6 +273,7 @@ impl Candidate<'_> {
             Number::TotalUs => self.response.and_then(|response| response.total_us(self.request)),
             Number::RequestBytes => Some(bytes(self.request)?),
             Number::ResponseBytes => self.response.map(bytes).transpose()?,
+            Number::Part(_) | Number::ThinkUs => return Err(Odd),
         })
     }
 }
@@ -282,22 +356,32 @@ impl NameTest {
 
 impl Criterion {
     /// None: it is unknown.
-    fn is_true(&self, facts: &Facts<'_>, name_tests: &mut [NameTest]) -> Result<Option<bool>, Odd> {
+    fn is_true(&self, facts: &Facts<'_>, tests: &mut Tests) -> Result<Option<bool>, Odd> {
         match self {
-            Criterion::And(tests) => all(tests, facts, name_tests, true),
-            Criterion::Or(tests) => all(tests, facts, name_tests, false),
-            Criterion::Not(test) => Ok(test.is_true(facts, name_tests)?.map(|is_true| !is_true)),
+            Criterion::And(several) => all(several, facts, tests, true),
+            Criterion::Or(several) => all(several, facts, tests, false),
+            Criterion::Not(test) => Ok(test.is_true(facts, tests)?.map(|is_true| !is_true)),
             Criterion::OfClient(bit) => Ok(Some(facts.candidate.of_client >> bit & 1 == 1)),
-            Criterion::Number(number, ranges, if_absent) => Ok(Some(match facts.candidate.get(*number)? {
-                None => *if_absent,
-                Some(value) => ranges
-                    .iter()
-                    .any(|(first, last)| (*first..=*last).contains(&value)),
+            Criterion::Number(number, ranges, if_absent) => Ok(facts.number(*number)?.map(|value| {
+                let is_within = |value| {
+                    ranges
+                        .iter()
+                        .any(|(first, last)| (*first..=*last).contains(&value))
+                };
+                value.map_or(*if_absent, is_within)
             })),
-            Criterion::Mentions(index) => match (facts.mentioned, name_tests.get_mut(*index)) {
-                (Some(mentioned), Some(name_tests)) => name_tests.is_true(mentioned),
+            Criterion::Mentions(index) => match (facts.mentioned, tests.of_names.get_mut(*index)) {
+                (Some(mentioned), Some(test)) => test.is_true(mentioned),
                 _ => Ok(None),
             },
+            Criterion::Values(index) => {
+                let test = tests.of_values.get_mut(*index).ok_or(Odd)?;
+                let values = test.sources.iter().map(|source| facts.given(*source));
+                match values.collect::<Result<Option<Vec<_>>, _>>()? {
+                    Some(values) => test.is_true(values).map(Some),
+                    None => Ok(None),
+                }
+            }
             Criterion::Errors(if_none) => Ok(Some(*if_none).filter(|_| !facts.has_errors)),
             Criterion::Left => Ok(None),
         }
@@ -308,21 +392,21 @@ impl Criterion {
         match self {
             Criterion::And(tests) | Criterion::Or(tests) => tests.iter().any(Criterion::mentions),
             Criterion::Not(test) => test.mentions(),
-            test => matches!(test, Criterion::Mentions(_)),
+            test => matches!(test, Criterion::Mentions(_) | Criterion::Values(_)),
         }
     }
 }
 
 /// Whether all tests have this result. The opposite of one decides.
 fn all(
-    tests: &[Criterion],
+    several: &[Criterion],
     facts: &Facts<'_>,
-    name_tests: &mut [NameTest],
+    tests: &mut Tests,
     result: bool,
 ) -> Result<Option<bool>, Odd> {
     let mut all = Some(result);
-    for test in tests {
-        match test.is_true(facts, name_tests)? {
+    for test in several {
+        match test.is_true(facts, tests)? {
             None => all = None,
             Some(each) if each != result => return Ok(Some(each)),
             Some(_) => (),
@@ -337,13 +421,14 @@ impl Default for Criteria {
         Criteria {
             of_header: Criterion::And(Vec::new()),
             of_bodies: Criterion::And(Vec::new()),
-            name_tests: Vec::new(),
+            tests: Tests::default(),
             mentions: Box::new(|_, _| None),
             topic_name: Box::new(|_, _| None),
             notes_ids: false,
             times_ns: i64::MIN..i64::MAX,
             of_records: false,
             budget: i64::MAX,
+            splitters: None,
             places: BTreeMap::new(),
             has_match: false,
         }
@@ -361,28 +446,46 @@ impl Criteria {
 
     /// What an exchange is. Odd: Python must decide. It has no effect but notes of names.
     pub fn decide(&mut self, candidate: &Candidate<'_>) -> Result<Decision, Odd> {
-        let facts = Facts {
+        let mut facts = Facts {
             candidate,
             mentioned: None,
             has_errors: true,
+            parts: None,
         };
         let header = match self.times_ns.contains(&self.time_ns(candidate)) {
-            true => self.of_header.is_true(&facts, &mut self.name_tests)?,
+            true => self.of_header.is_true(&facts, &mut self.tests)?,
             false => Some(false),
         };
+        let mut mentioned = None;
+        let mut split = None;
+        if self.splitters.is_some() {
+            let mentions = self.known_mentions(candidate.header);
+            let mut bodies = None;
+            mentioned = Some(self.find(candidate, &mentions, &mut bodies, true)?);
+            split = self.split(candidate, &mentions, &bodies)?;
+            let parts = split.as_ref().map_or([None; 6], |(parts, _)| {
+                let [queued, throttled, network, wait, service] = parts.all();
+                [queued, throttled, network, wait, service, parts.think_us]
+            });
+            facts.parts = Some(parts);
+        }
         let mut known = match header {
-            Some(true) => self.test_bodies(&facts)?,
+            Some(true) => self.test_bodies(&Facts {
+                mentioned: mentioned.as_ref(),
+                ..facts
+            })?,
             _ => header,
         };
         let is_open = header == Some(true) && known.is_none();
-        let notes_names = !self.has_match && self.name_tests.iter().any(|each| each.is_noted);
+        let notes_names = !self.has_match && self.tests.of_names.iter().any(|each| each.is_noted);
         let notes_ids = self.notes_ids && header == Some(true);
-        let mut mentioned = None;
-        if notes_names || notes_ids || (is_open && self.of_bodies.mentions()) {
+        if mentioned.is_some() {
+            // it is all known
+        } else if notes_names || notes_ids || (is_open && self.of_bodies.mentions()) {
             let mentions = self.known_mentions(candidate.header);
             let has_ids = || mentions.as_ref().is_none_or(|each| each.has_ids());
             let needs_all = notes_names || (notes_ids && has_ids());
-            let needs_response = self.name_tests.iter().any(NameTest::needs_response);
+            let needs_response = self.needs_response(&mentions);
             let mut request = None; // decoded
             if is_open && !needs_all && !needs_response {
                 mentioned = self.find(candidate, &mentions, &mut request, false).ok();
@@ -395,9 +498,9 @@ impl Criteria {
                     found => found.ok(),
                 };
             }
-            for each in self.name_tests.iter_mut().filter(|_| notes_names) {
-                mentioned.as_ref().map(|found| each.is_true(found)).transpose()?;
-            }
+        }
+        for each in self.tests.of_names.iter_mut().filter(|_| notes_names) {
+            mentioned.as_ref().map(|found| each.is_true(found)).transpose()?;
         }
         let mut leaves_errors = false;
         for has_errors in [true, false] {
@@ -405,9 +508,9 @@ impl Criteria {
                 leaves_errors = !has_errors;
                 let mentioned = mentioned.as_ref();
                 known = self.test_bodies(&Facts {
-                    candidate,
                     mentioned,
                     has_errors,
+                    ..facts
                 })?;
             }
         }
@@ -417,11 +520,52 @@ impl Criteria {
             unnamed: mentioned
                 .filter(|_| notes_ids)
                 .map_or(Vec::new(), |found| found.unnamed),
+            split,
         })
     }
 
+    /// Splits the latency of an exchange; None: it has no response. `bodies`: decoded as `Mentions` say.
+    fn split(
+        &mut self,
+        candidate: &Candidate<'_>,
+        mentions: &KnownMentions,
+        bodies: &Option<Decoded<'_>>,
+    ) -> Result<Option<(Parts, Change)>, Odd> {
+        let (Some(splitters), Some(response)) = (&mut self.splitters, candidate.response) else {
+            return Ok(None);
+        };
+        let pace = mentions.as_ref().and_then(|mentions| mentions.pace.as_ref());
+        let (pace, bodies) = pace.zip(bodies.as_ref()).ok_or(Odd)?;
+        if pace.names.throttle_time_ms(&bodies.response).unwrap_or(0) != 0 {
+            return Err(Why::Throttled.odd());
+        }
+        let exchange = Paced {
+            api_key: candidate.header.api_key,
+            request: candidate.request,
+            response,
+            is_fetch: pace.is_fetch,
+            names: &pace.names,
+        };
+        let (splitter, plan) = splitters.get(candidate.info.ok_or(Odd)?)?;
+        splitter.parts(plan, &exchange, bodies).map(Some)
+    }
+
+    /// Whether what a request mentions cannot decide.
+    fn needs_response(&self, mentions: &KnownMentions) -> bool {
+        let is_in_response = |source: &Source| match source {
+            Source::Field(place) => {
+                let path = mentions.as_ref().and_then(|mentions| mentions.fields.get(*place));
+                path.is_some_and(|path| path.as_ref().is_some_and(|path| !path.of_request))
+            }
+            Source::Mention(kind) => matches!(kind, Mention::Topic | Mention::Topics),
+            Source::Number(_) => false,
+        };
+        let mut sources = self.tests.of_values.iter().flat_map(|test| &test.sources);
+        self.tests.of_names.iter().any(NameTest::needs_response) || sources.any(is_in_response)
+    }
+
     fn test_bodies(&mut self, facts: &Facts<'_>) -> Result<Option<bool>, Odd> {
-        self.of_bodies.is_true(facts, &mut self.name_tests)
+        self.of_bodies.is_true(facts, &mut self.tests)
     }
 
     fn known_mentions(&mut self, header: &Header) -> Option<Arc<Mentions>> {
@@ -445,10 +589,7 @@ impl Criteria {
         let has_response = candidate.response.is_some() && mentions.are_in_response();
         let response = candidate.response.filter(|_| in_response && has_response);
         if response.is_none() && !mentions.are_in_request() {
-            return Ok(Mentioned {
-                is_partial: has_response && !in_response,
-                ..Mentioned::default()
-            });
+            return Ok(mentions.nothing(has_response && !in_response));
         }
         guarded(|| {
             let mut bodies = match decoded.take() {
@@ -464,8 +605,8 @@ impl Criteria {
             if let Some(response) = response {
                 mentions.add_response(&mut bodies, response, self.budget)?;
             }
-            let mut found = mentions.find(&bodies, &|id| (self.topic_name)(id, candidate.completed_ns))?;
-            found.is_partial = has_response && !in_response;
+            let topic_name = |id: &str| (self.topic_name)(id, candidate.completed_ns);
+            let found = mentions.find(&bodies, &topic_name, has_response && !in_response)?;
             *decoded = Some(bodies);
             Ok(found)
         })
@@ -508,6 +649,7 @@ mod tests {
                 response,
                 completed_ns: 160,
                 of_client: 0b10,
+                info: None,
             })
         })
     }
@@ -539,6 +681,7 @@ mod tests {
                 response,
                 completed_ns: 160,
                 of_client: 0,
+                info: None,
             })
         };
         for (of_records, expected) in [(false, [100, 100]), (true, [100, 160])] {
@@ -619,6 +762,7 @@ mod tests {
             response: Some(&response),
             completed_ns: 0,
             of_client: 0,
+            info: None,
         });
         assert_eq!(decision, Err(Odd));
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
 use crate::exchanges::content::ApiRange;
+use crate::exchanges::latency::Parts;
 use crate::kafka::tree::{Bodies, Decoded, TopicNames};
 use crate::{Odd, Why};
 
@@ -108,6 +109,8 @@ pub struct Answered<'a> {
     pub is_selected: bool,
     /// Whether it is left to Python if there are errors in the response.
     pub leaves_errors: bool,
+    /// The parts of its latency, if they are known already.
+    pub parts: Option<Parts>,
 }
 
 impl<'a> Answered<'a> {

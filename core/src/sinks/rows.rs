@@ -258,7 +258,7 @@ impl Sink for Rows {
         }
         // From here on nothing may be odd.
         if let Some((splitter, noted)) = splitter {
-            splitter.note(row, &noted, response.end_ns);
+            splitter.note(&noted);
         }
         for table in tables {
             table.add_exchange(&found)?;

@@ -4,9 +4,11 @@
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
+use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
-use crate::exchanges::latency::{Fetched, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GROUP};
+use crate::exchanges::latency::{Mark, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::memory::ConnectionMemory;
+use crate::exchanges::usage::Fields;
 use crate::kafka::tree::Decoded;
 use crate::sinks::facts::{Answered, Handle};
 use crate::Odd;
@@ -27,13 +29,31 @@ pub struct MemoryPlan {
 pub struct Splitter {
     info: Handle,
     pub memory: ConnectionMemory,
-    /// Whether it has split one.
+    /// Whether an exchange was noted.
     is_used: bool,
     last_use: u64,
 }
 
 /// What an exchange changes, see [`Splitter::note`].
-pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
+#[derive(Debug, PartialEq)]
+pub enum Change {
+    Here {
+        end_ns: i64,
+        is_fetch: bool,
+        marks: Vec<Mark>,
+    },
+    /// The latency is split elsewhere.
+    Elsewhere,
+}
+
+/// What an exchange says of its latency.
+pub struct Paced<'a> {
+    pub api_key: i16,
+    pub request: &'a Frame,
+    pub response: &'a Frame,
+    pub is_fetch: bool,
+    pub names: &'a Fields,
+}
 
 impl Splitter {
     /// `info`: what the exchanges of the connection share.
@@ -56,52 +76,87 @@ impl Splitter {
         watermarks.map_or(0, |watermarks| watermarks.count)
     }
 
-    /// The parts of the next latency. Nothing changes before `note`.
-    pub fn split<'b, 'a>(
+    /// The parts of the next latency, if they are not known yet. Nothing changes before `note`.
+    pub fn split(
         &self,
         plan: &MemoryPlan,
         exchange: &Answered<'_>,
         row: &Row,
-        decoded: &'b Decoded<'a>,
-    ) -> Result<(Parts, Change<'b, 'a>), Odd> {
-        let mut fetched = None;
-        let waited = match (exchange.header.api_key, row.is_fetch) {
+        decoded: &Decoded<'_>,
+    ) -> Result<(Parts, Change), Odd> {
+        if let Some(parts) = exchange.parts {
+            return Ok((parts, Change::Elsewhere));
+        }
+        let paced = Paced {
+            api_key: exchange.header.api_key,
+            request: exchange.request,
+            response: exchange.response,
+            is_fetch: row.is_fetch,
+            names: &row.counted,
+        };
+        self.parts(plan, &paced, decoded)
+    }
+
+    /// See `split`.
+    pub fn parts(
+        &self,
+        plan: &MemoryPlan,
+        exchange: &Paced<'_>,
+        decoded: &Decoded<'_>,
+    ) -> Result<(Parts, Change), Odd> {
+        let &Paced { is_fetch, names, .. } = exchange;
+        let mut marks = Vec::new();
+        let waited = match (exchange.api_key, is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
             (api_key, true) => {
-                let names = &row.counted;
                 let each = names.fetched(&decoded.response)?;
-                let is_replica = row.is_replication(decoded);
+                let is_replica = names.replica_id(&decoded.request).is_some();
                 let watermarks = self.memory.watermarks.as_ref().ok_or(Odd)?;
                 if api_key == FETCH && !watermarks.has_room(&each, plan.max_watermarks) {
                     return Err(Odd);
                 }
                 let waited = names.waited(decoded, &each, is_replica, watermarks)?;
-                fetched = (api_key == FETCH).then_some(each);
+                if api_key == FETCH {
+                    marks = names.marks(each);
+                }
                 waited
             }
             _ => Some(false),
         };
-        let parts = self.memory.pace.parts(
-            exchange.request.end_ns,
-            exchange.response.start_ns,
-            waited,
-            row.is_fetch,
-        )?;
-        Ok((parts, Change(fetched)))
+        let (begin_ns, end_ns) = (exchange.request.end_ns, exchange.response.start_ns);
+        let parts = self.memory.pace.parts(begin_ns, end_ns, waited, is_fetch)?;
+        let end_ns = exchange.response.end_ns;
+        Ok((
+            parts,
+            Change::Here {
+                end_ns,
+                is_fetch,
+                marks,
+            },
+        ))
     }
 
     /// The exchange that was split is not left to Python.
-    pub fn note(&mut self, row: &Row, change: &Change<'_, '_>, end_ns: i64) {
-        if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.memory.watermarks) {
-            row.counted.note(fetched, watermarks);
+    pub fn note(&mut self, change: &Change) {
+        self.is_used = true;
+        let Change::Here {
+            end_ns,
+            is_fetch,
+            marks,
+        } = change
+        else {
+            return;
+        };
+        self.memory.has_split = true;
+        if let Some(watermarks) = &mut self.memory.watermarks {
+            watermarks.note(marks);
         }
         let before_ns = self.memory.pace.fetched_ns;
         self.memory.pace = Pace {
-            previous_ns: end_ns,
-            fetched_ns: if row.is_fetch { Some(end_ns) } else { before_ns },
+            previous_ns: *end_ns,
+            fetched_ns: if *is_fetch { Some(*end_ns) } else { before_ns },
             unmuted_ns: 0,
         };
-        self.is_used = true;
     }
 
     /// Gives back what Python needs to split the next one.
@@ -145,6 +200,13 @@ impl Splitters {
         };
         splitter.last_use = self.uses;
         Ok((splitter, &self.plan))
+    }
+
+    /// See [`Splitter::note`].
+    pub fn note(&mut self, info: &Handle, change: &Change) {
+        if let Some(splitter) = self.splitters.get_mut(&info.address) {
+            splitter.note(change);
+        }
     }
 
     fn has_too_many(&self) -> bool {

@@ -508,7 +508,7 @@ impl Sink for Tallies {
             false => None,
         };
         // From here on nothing is odd.
-        connection.splitter.note(row, &noted, response.end_ns);
+        connection.splitter.note(&noted);
         if let Some((rank, slow)) = slow {
             self.slowest.add(rank, slow);
         }
