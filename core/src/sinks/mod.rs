@@ -26,3 +26,4 @@ pub mod table_form;
 pub mod table_lines;
 pub mod table_rows;
 pub mod tallies;
+pub mod whole;
