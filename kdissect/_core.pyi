@@ -35,6 +35,10 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
 * ``RowPlan.learn``, ``RecordPlan.learn``: clusters and the versions of brokers are learned once for all
   exchanges, in Python.
+* ``WholePlan.events``: the events of groups are read in Python; called once for each exchange that joins or
+  leaves a group, or is a heartbeat with an error or of the new protocols.
+* ``WholePlan.take_brokers``, ``take_alive``, ``take_events``: tables of all exchanges, those in Python too.
+* ``WholePlan.has_cluster``: see ``TallyPlan.has_cluster``.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.label``: which topics are Kafka's own is Python's; called once for each topic.
 * ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.
@@ -288,6 +292,7 @@ class Row:
         records: tuple[list[list[str]], list[list[str]]],
         is_fetch: bool,
         other_tables: tuple[Any, Sequence[Sequence[str]], str],
+        nodes: tuple[Any, Any, bool, bool] | None = None,
     ) -> None: ...
 
 # Rows

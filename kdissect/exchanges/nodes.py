@@ -38,7 +38,7 @@ class Node(NamedTuple):
     rack: str | None
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Structs that name brokers: the path to them, the field with the ID, the path to host and port."""
 
     structs: Path
@@ -76,11 +76,16 @@ def names_nodes(api_key: int, api_version: int) -> bool:
     )
 
 
+def places(api_key: int, request: BodyLayout, response: BodyLayout) -> tuple[list[Place], list[Place]]:
+    """Where both messages name brokers."""
+    return ([], []) if api_key in _NEW_LEADERS else (_places(request), _places(response))
+
+
 @cache
-def _places(layout: BodyLayout) -> list[_Place]:
+def _places(layout: BodyLayout) -> list[Place]:
     fields = dict(paths(layout))
     return [
-        _Place(path[:-1], field.name, inside)
+        Place(path[:-1], field.name, inside)
         for path, field in fields.items()
         if field.role == _BROKER and not field.array
         for inside in _INSIDE

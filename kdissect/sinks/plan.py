@@ -156,17 +156,31 @@ class ConnectionPlan(NamedTuple):
     waiting: list[int]
 
 
-class AlivePlan(NamedTuple):
-    """What the core must know to note when brokers accepted requests of members of groups.
+class WholePlan(NamedTuple):
+    """What the core must know to note what tables need that are made at the end, and to make rows of events
+    of groups.
 
     Attributes:
-        take: takes what the exchanges of a connection share, group ID, member ID, and the time of the last
-            response.
+        take_brokers: takes what the exchanges of a connection share; whether they are selected; what
+            responses advertise: cluster, if it is named, and host and port, None if it is the broker that
+            responds; and the brokers that those that are selected name: node ID, host and port; time and
+            number of the first exchange, time of the last; and the latest rack, after time and number. None:
+            they are not needed.
+        take_alive: takes what the exchanges of a connection share, group ID, member ID, and the time of the
+            last response to a commit or heartbeat without an error. None: these are not needed.
         member: which of the fields for other tables has the member ID.
+        events: from connection and number, API key and version, client ID, and both frames, of other
+            exchanges of groups, to the rows of their events, values or a line, and what ``take_events``
+            takes, if anything. An exception: Python must take the exchange. None: they are not needed.
+        has_cluster: returns whether the cluster of a connection is known.
     """
 
-    take: Callable[[ConnectionInfo, str, str, int], object]
+    take_brokers: Callable[..., object] | None
+    take_alive: Callable[[ConnectionInfo, str, str, int], object] | None
     member: int
+    events: Callable[..., tuple[list[Any], Any]] | None
+    take_events: Callable[[Any], object] | None
+    has_cluster: Callable[[ConnectionInfo], bool]
 
 
 class RowPlan(NamedTuple):
@@ -184,7 +198,7 @@ class RowPlan(NamedTuple):
         records: how records become rows, and where these go: ``WaitingColumns`` or ``TableLines``, as those
             of ``tables`` then do. None: they have no table.
         log: what counts the exchanges besides, if anything does.
-        alive: what takes the members of groups that are alive, if anything does.
+        whole: what is noted for tables that are made at the end, if there are any.
         learn: takes what the exchanges of a connection share, the cluster that one of them names, if any, and
             the API keys and versions that the broker supports, if it says so; returns whether what they
             share has changed.
@@ -201,7 +215,7 @@ class RowPlan(NamedTuple):
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
     records: tuple[RecordPlan, Any] | None
     log: ConnectionPlan | None
-    alive: AlivePlan | None
+    whole: WholePlan | None
     learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]

@@ -113,7 +113,7 @@ class TableBatches:
         }
         topic_ids = self.tables.topic_ids if "topic_ids" in self._batches else None
         log = self.log if needs_log(self._batches) else None
-        return table_plan(context, tables, topic_ids, log, self.tables.needs, self.tables.alive)
+        return table_plan(context, tables, topic_ids, log, self.tables)
 
     def settle(self) -> None:
         """Take the batches that became full as the native core added rows, and rows of connections."""

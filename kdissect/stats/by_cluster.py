@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.clusters import Clusters
 from kdissect.exchanges.learned import DESCRIBE_CLUSTER, METADATA
+from kdissect.names import kept
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, fed, merged, own, summed
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
 
-_NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
+NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
+"""Keys of the APIs whose responses name a cluster and its brokers."""
 
 
 @summed
@@ -77,8 +79,12 @@ class ByCluster(Summed):
 
     def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
         """Note the clusters that an exchange names. ``broker``: see ``Clusters.learn``."""
-        if exchange.api_key in _NAMING:
+        if exchange.api_key in NAMING:
             self._clusters.learn(exchange, broker)
+
+    def learn_cluster(self, broker: Endpoint, cluster: str) -> None:
+        """Note that a message has named the cluster of a broker."""
+        self._clusters.add(broker, kept(cluster))
 
     def merge(self, other: ByCluster) -> None:
         """Add the counts of another part of the same captures."""
@@ -210,7 +216,7 @@ class ClusterNames:
     def apply(self, facts: Facts) -> None:
         """Change the names in facts of an exchange, before anything counts them."""
         connection = facts.exchange.connection
-        if facts.exchange.api_key in _NAMING:
+        if facts.exchange.api_key in NAMING:
             self._clusters.learn(facts.exchange)
         cluster = connection.cluster_id or self._clusters.of(connection.broker)
         if self._first is None:

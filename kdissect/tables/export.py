@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.exchanges.written import WrittenText
-    from kdissect.model import ConnectionInfo, Exchange
+    from kdissect.model import Exchange
     from kdissect.options import ExportOptions, Options
     from kdissect.pipeline import Dissection
     from kdissect.query.filters import Filter
@@ -320,9 +320,7 @@ def _core_plan(
     topic_ids = tables.topic_ids if has_topic_ids else None
     log = tables.log if needs_log(files) else None
     are_lines = any(isinstance(each.form, JsonFormat) for each in files.values())
-    return table_plan(
-        context, shared, topic_ids, log, tables.needs, tables.alive, are_lines=are_lines, records=of_records
-    )
+    return table_plan(context, shared, topic_ids, log, tables, are_lines=are_lines, records=of_records)
 
 
 def _native_tables(files: Mapping[str, TableFiles]) -> list[str]:
@@ -493,15 +491,6 @@ class PartRows:
         """The rows added by an exchange that the filters excluded."""
         self._note_ids(exchange)
         return self._without_topics(self.tables.skip(exchange))
-
-    def needs(self, api_key: int, api_version: int) -> bool:
-        """See ``TableRows``."""
-        return self.tables.needs(api_key, api_version)
-
-    @property
-    def alive(self) -> Callable[[ConnectionInfo, str, str, int], None] | None:
-        """See ``TableRows``."""
-        return self.tables.alive
 
     def finished(self) -> Iterator[Row]:
         """The rows of connections that the native core completed."""

@@ -19,7 +19,9 @@ from kdissect.exchanges.content import (
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.memory import memory_plan
+from kdissect.exchanges.nodes import places
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import first_names, undecoded
@@ -30,9 +32,11 @@ from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
-from kdissect.sinks.plan import AlivePlan, CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
+from kdissect.sinks.plan import CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
+from kdissect.stats.by_cluster import NAMING
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
+from kdissect.tables.native_whole import whole_plan
 from kdissect.tables.partitions import PARTITIONS, message_field
 from kdissect.tables.values import json_bytes, second_text
 
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
+    from kdissect.tables.rows import TableRows
 
     WriteOptional = Callable[[bytes | None, bytes | None, Headers], str]
 
@@ -332,8 +337,7 @@ def table_plan(
     tables: Mapping[str, NativeTable],
     topic_ids: TopicIds | None = None,
     log: ConnectionLog | None = None,
-    needs: Callable[[int, int], bool] = lambda *_: False,
-    alive: Callable[[ConnectionInfo, str, str, int], object] | None = None,
+    rows: TableRows | None = None,
     *,
     are_lines: bool = False,
     records: tuple[RecordPlan, Any] | None = None,
@@ -345,8 +349,7 @@ def table_plan(
         tables: by name.
         topic_ids: makes their table, if it is requested: of an exchange with a new pair.
         log: of the connections, if it is needed.
-        needs: whether exchanges of an API key and version are left to Python.
-        alive: is called with members of groups, see ``RowPlan``.
+        rows: makes those of other exchanges, and of tables to which the core adds none.
         are_lines: whether all tables are JSON lines, or all columns.
         records: see ``RowPlan``.
     """
@@ -364,8 +367,8 @@ def table_plan(
             raise LookupError(topic_id)
         names.learn(topic_id, name)
 
-    def is_left(api_key: int, version: int) -> bool:
-        return needs(api_key, version) or (records is not None and api_key in _OTHERS_WITH_RECORDS)
+    def is_left(api_key: int) -> bool:
+        return records is not None and api_key in _OTHERS_WITH_RECORDS
 
     names = context.names
     known = BY_NAME | {column.name: column for column in EXCHANGE_EXPORT_ONLY}
@@ -381,18 +384,24 @@ def table_plan(
     common = plan.common._replace(
         topic_name=name,
         learn_name=learn,
-        api=lambda key, version: None if is_left(key, version) else api(key, version),
+        api=lambda key, version: None if is_left(key) else api(key, version),
     )
     plan = plan._replace(common=common, tables=filled, records=records)
     joined = None if records is None else context.written
-    if alive is not None:
-        alive = alive if joined is None else joined.later(alive)
-        plan = plan._replace(alive=AlivePlan(alive, _FIELDS.index(_OF_COMMIT["member_id"][1])))
+    later: Callable[..., Callable[..., Any]] = _now if joined is None else joined.later
+    if rows is not None:
+        groups = tables["groups"].columns if "groups" in tables else ()
+        member = _FIELDS.index(_OF_COMMIT["member_id"][1])
+        whole = whole_plan(context, rows, groups, member, later, are_lines=are_lines)
+        plan = plan._replace(whole=whole)
     if log is None:
         return plan
     waiting = [apis.find(name).key for name in sorted(WAITING_APIS)]
-    take = log.usual_exchanges if joined is None else joined.later(log.usual_exchanges)
-    return plan._replace(log=ConnectionPlan(take, waiting))
+    return plan._replace(log=ConnectionPlan(later(log.usual_exchanges), waiting))
+
+
+def _now(take: Callable[..., object]) -> Callable[..., object]:
+    return take
 
 
 def _exchange_content(column: Column) -> tuple[str, int]:
@@ -482,7 +491,7 @@ def _plan(
         tables=[],
         records=None,
         log=None,
-        alive=None,
+        whole=None,
         learn=learn,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
@@ -523,6 +532,7 @@ def native_row(api_key: int, version: int) -> core.native.Row | None:
         ([_names(path) for path in record_paths(request)], [_names(path) for path in record_paths(response)]),
         api_key in FETCHES,
         (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
+        (*places(api_key, request, response), api_key in ADVERTISING, api_key in NAMING),
     )
 
 

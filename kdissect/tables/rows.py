@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.exchanges.learned import ADVERTISING
+from kdissect.model import Endpoint
 from kdissect.tables import groups, others, partitions
 from kdissect.tables.exchanges import exchanges, records
 from kdissect.tables.groups import GROUPS
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Exchange
     from kdissect.query.records import Records
     from kdissect.stats.connection_log import ConnectionLog, ConnectionLogRow
+    from kdissect.tables.whole import Advertised, NamedByCore
 
 
 if TYPE_CHECKING:
@@ -105,16 +106,25 @@ class TableRows:
             for row in others.captures(sources, self.log.census, warnings):
                 yield "captures", row
 
-    def needs(self, api_key: int, api_version: int) -> bool:
-        """Whether exchanges of this API and version must be fed, and not only their rows made."""
-        if self._needs_log and api_key in ADVERTISING:  # the log learns more from responses that name brokers
-            return True
-        return self.whole is not None and self.whole.needs(api_key, api_version)
-
     @property
-    def alive(self) -> Callable[[ConnectionInfo, str, str, int], None] | None:
-        """Takes the members of groups that the native core has seen; None: no table needs them."""
-        return None if self.whole is None else self.whole.alive
+    def needs_brokers(self) -> bool:
+        """Whether ``take_brokers`` needs what exchanges name."""
+        return self._needs_log or self.whole is not None
+
+    def take_brokers(
+        self,
+        info: ConnectionInfo,
+        is_selected: bool,
+        advertised: Sequence[Advertised],
+        named: Sequence[NamedByCore],
+    ) -> None:
+        """Note brokers that exchanges of the core name, see ``WholePlan``."""
+        if self._needs_log:
+            for _, end in advertised:
+                if end is not None:
+                    self.log.listeners.add(Endpoint(*end))
+        if self.whole is not None and is_selected:
+            self.whole.take_brokers(info, advertised, named)
 
     def _connection_rows(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
         for connection in connections:

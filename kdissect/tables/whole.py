@@ -12,22 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.group_events import group_events, usual_events
 from kdissect.exchanges.nodes import names_nodes, nodes
-from kdissect.kafka import apis
+from kdissect.model import Endpoint
 from kdissect.names import kept
 from kdissect.phrases import many
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.groups import Groups, timelines
 from kdissect.stats.quantiles import Bounded
-from kdissect.stats.sums import Summed, earliest, latest, merged, summed
+from kdissect.stats.sums import Summed, earlier, earliest, later, latest, merged, summed
 from kdissect.tables.columns import INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct
 from kdissect.tables.form import SEE_EXCHANGES, Table, int64, time_columns, valid_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from kdissect.exchanges.group_events import GroupEvent
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Exchange
     from kdissect.stats.rebalances import Rebalance
+
+    Advertised = tuple[str | None, tuple[str, int] | None]
+    NamedByCore = tuple[tuple[int, str, int], tuple[int, int], int, tuple[tuple[int, int], str] | None]
 
 
 # --- brokers ------------------------------------------------------------------------------------------------
@@ -59,13 +63,24 @@ class Brokers(Summed):
 
     def take(self, exchange: Exchange) -> None:
         """Note the brokers that an exchange names."""
+        place = exchange.time_ns, exchange.connection.id, exchange.number
         for node in nodes(exchange):
-            each, place = self.named[node[:3]], (exchange.time_ns, exchange.connection.id, exchange.number)
-            each.first = place if each.first is None else min(each.first, place)
-            each.last_ns = max(each.last_ns or place[0], place[0])
-            if node.rack is not None:
-                rack = *place, kept(node.rack)
-                each.rack = rack if each.rack is None else max(each.rack, rack)
+            rack = None if node.rack is None else (*place, kept(node.rack))
+            self.note(node[:3], place, place[0], rack)
+
+    def note(
+        self,
+        node: tuple[int, str, int],
+        first: tuple[int, str, int],
+        last_ns: int,
+        rack: tuple[int, str, int, str] | None,
+    ) -> None:
+        """Note a broker that some exchanges name, see ``Named``."""
+        each = self.named[node]
+        each.first = earlier(each.first, first)
+        each.last_ns = later(each.last_ns, last_ns)
+        if rack is not None:
+            each.rack = later(each.rack, rack)
 
 
 class NamedBroker(NamedTuple):
@@ -251,33 +266,39 @@ class WholeRows:
             return
         if BROKERS.name in self._tables and names_nodes(key, version):
             self.of_clusters.of(exchange.connection).brokers.take(exchange)
-        if REBALANCES.name in self._tables and usual_events(exchange.api) != "never":
-            groups = self.of_clusters.of(exchange.connection).groups
-            for event in group_events(exchange, include_alive=True):
-                groups.see(kept(event))
+        if self.has_rebalances and usual_events(exchange.api) != "never":
+            self.see_events(exchange.connection, group_events(exchange, include_alive=True))
 
     def merge(self, part: ByCluster) -> None:
         """Add what another part of the same captures says; it is not used afterward."""
         self.of_clusters.merge(part)
 
-    def needs(self, api_key: int, api_version: int) -> bool:
-        """Whether all exchanges of this API and version must be fed. Of commits, and heartbeats without an
-        error, ``alive`` has what counts.
-        """
-        if BROKERS.name in self._tables and names_nodes(api_key, api_version):
-            return True
-        if REBALANCES.name not in self._tables or (api := apis.by_key(api_key)) is None:
-            return False
-        return usual_events(api.name) == "others"
+    def take_brokers(
+        self, info: ConnectionInfo, advertised: Sequence[Advertised], named: Sequence[NamedByCore]
+    ) -> None:
+        """Note brokers that exchanges of a connection name, see ``WholePlan``."""
+        for cluster, end in advertised:
+            if cluster is not None:
+                self.of_clusters.learn_cluster(info.broker if end is None else Endpoint(*end), cluster)
+        if named and BROKERS.name in self._tables:
+            brokers = self.of_clusters.of(info).brokers
+            for node, (first_ns, number), last_ns, rack in named:
+                latest_rack = None if rack is None else (rack[0][0], info.id, rack[0][1], kept(rack[1]))
+                brokers.note(node, (first_ns, info.id, number), last_ns, latest_rack)
 
     @property
-    def alive(self) -> Callable[[ConnectionInfo, str, str, int], None] | None:
-        """Takes members that a broker has accepted, where Python does not see the exchange; None: they are
-        not needed.
-        """
-        return self._see_alive if REBALANCES.name in self._tables else None
+    def has_rebalances(self) -> bool:
+        """Whether it needs the events of groups."""
+        return REBALANCES.name in self._tables
 
-    def _see_alive(self, info: ConnectionInfo, group: str, member: str, completed_ns: int) -> None:
+    def see_events(self, info: ConnectionInfo, events: Iterable[GroupEvent]) -> None:
+        """Take events of groups."""
+        groups = self.of_clusters.of(info).groups
+        for event in events:
+            groups.see(kept(event))
+
+    def see_alive(self, info: ConnectionInfo, group: str, member: str, completed_ns: int) -> None:
+        """Take a member whose commit, or heartbeat without a change, a broker has accepted."""
         self.of_clusters.of(info).groups.see_alive(group, member, completed_ns)
 
     def close(self) -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::exchanges::connection::{Frame, API_VERSIONS};
+use crate::exchanges::nodes::NodePlan;
 use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
@@ -43,11 +44,11 @@ pub struct First {
 pub enum GroupEvents {
     /// None.
     Never,
-    /// None without an error.
+    /// None without an error; with one, as below.
     Errors,
     /// One, if it names a group.
     Commit,
-    /// Depends on the content; left to Python.
+    /// Depends on the content, which Python reads.
     Others,
 }
 
@@ -72,6 +73,10 @@ pub struct Row {
     /// Those that are counted.
     pub counted: Fields,
     pub group_events: GroupEvents,
+    /// Where brokers are named. None: nowhere.
+    pub nodes: Option<NodePlan>,
+    /// For a Fetch: the struct with the replica that fetches, and its ID.
+    pub replica: (Name, Name),
 }
 
 impl Row {
@@ -423,7 +428,7 @@ impl First {
 }
 
 /// The values at the end of a path.
-fn each<'b, 'a>(
+pub fn each<'b, 'a>(
     value: &'b Value<'a>,
     path: &[Name],
     take: &mut dyn FnMut(&'b Value<'a>) -> Result<(), Odd>,

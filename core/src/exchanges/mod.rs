@@ -5,6 +5,7 @@ pub mod content;
 pub mod fetch_sessions;
 pub mod latency;
 pub mod memory;
+pub mod nodes;
 pub mod stage;
 pub mod topic_names;
 pub mod touched;

@@ -24,7 +24,7 @@ use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Tests, Vote};
 use crate::sinks::connection_log::Log;
-use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
+use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
@@ -34,9 +34,10 @@ use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_form::TableForm;
-use crate::sinks::table_rows::{AliveMembers, Table};
+use crate::sinks::table_rows::Table;
 use crate::sinks::tallies::{Tallies, TallyPlan};
 use crate::sinks::value_tests::{Source, ValueTest};
+use crate::sinks::whole::{EventRow, Events, Whole, WholePlan};
 use crate::Odd;
 
 pub struct Plan {
@@ -50,6 +51,8 @@ pub struct Plan {
 pub struct Receivers {
     connection: Option<Object>,
     alive: Option<Object>,
+    brokers: Option<Object>,
+    events: Option<Object>,
     carried: Option<Object>,
     tally: Option<Object>,
     one: Option<Object>,
@@ -171,6 +174,14 @@ impl Receivers {
                 let arguments = (each.info, each.group, each.member, each.last_ns);
                 give_to(py, &self.alive, arguments)
             }
+            Handed::Brokers(named) => {
+                let nodes = named.nodes.into_iter();
+                let nodes = nodes.map(|each| (each.node, each.first, each.last_ns, each.rack));
+                let nodes: Vec<_> = nodes.collect();
+                let arguments = (named.info, named.is_selected, named.advertised, nodes);
+                give_to(py, &self.brokers, arguments)
+            }
+            Handed::Events(events) => give_to(py, &self.events, (events,)),
             Handed::Carried(each) => {
                 let arguments = (
                     (each.info, each.number, each.exchanges),
@@ -398,7 +409,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
     let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
-    let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
+    let whole: Option<Bound<'_, PyAny>> = get(plan, "whole")?;
     let memory: Option<Bound<'_, PyAny>> = get(plan, "memory")?;
     let records: Option<(Bound<'_, PyAny>, TableForm)> = get(plan, "records")?;
     let records = records.map(|(records, form)| {
@@ -407,9 +418,6 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Ok::<_, PyErr>(RecordTable::new(writer, form))
     });
     let records = records.transpose()?;
-    if let Some(alive) = &alive {
-        receivers.alive = Some(get(alive, "take")?);
-    }
     Ok(RowPlan {
         common: common_plan(plan, row_api)?,
         columns: columns.collect::<PyResult<_>>()?,
@@ -420,9 +428,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         log: log
             .map(|log| Ok::<_, PyErr>(Log::new(waiting(&log, receivers)?)))
             .transpose()?,
-        alive: alive
-            .map(|alive| Ok::<_, PyErr>(AliveMembers::new(get(&alive, "member")?)))
-            .transpose()?,
+        whole: whole.map(|whole| whole_plan(&whole, receivers)).transpose()?,
         learn: learn(plan)?,
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         expected: Box::new(move |info, api_key, end_ns, errors| {
@@ -430,6 +436,77 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         }),
         memory: memory.map(|memory| memory_plan(&memory, receivers)).transpose()?,
     })
+}
+
+fn whole_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Whole> {
+    receivers.brokers = get(plan, "take_brokers")?;
+    receivers.alive = get(plan, "take_alive")?;
+    receivers.events = get(plan, "take_events")?;
+    let events: Option<Function> = get(plan, "events")?;
+    let has_cluster: Function = get(plan, "has_cluster")?;
+    Ok(Whole::new(WholePlan {
+        has_brokers: receivers.brokers.is_some(),
+        member: receivers
+            .alive
+            .is_some()
+            .then(|| get(plan, "member"))
+            .transpose()?,
+        events: events.map(|events| {
+            Box::new(move |exchange: &Answered<'_>| {
+                Python::attach(|py| {
+                    let header = exchange.header;
+                    let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
+                    let arguments = (
+                        (exchange.known.info()?, exchange.number),
+                        (header.api_key, header.api_version),
+                        client_id.transpose().map_err(|_| Odd)?,
+                        [exchange.request, exchange.response].map(|frame| frame_form(py, exchange, frame)),
+                    );
+                    let (rows, kept): (Vec<Bound<'_, PyAny>>, Option<Handle>) = events.call(py, arguments)?;
+                    Ok(Events {
+                        rows: rows
+                            .iter()
+                            .map(event_row)
+                            .collect::<PyResult<_>>()
+                            .map_err(|_| Odd)?,
+                        kept,
+                    })
+                })
+            }) as Box<dyn Fn(&Answered<'_>) -> _ + Send + Sync>
+        }),
+        has_cluster: Box::new(move |info: &Handle| Python::attach(|py| has_cluster.call(py, (info,)))),
+    }))
+}
+
+/// Values, or text.
+fn event_row(row: &Bound<'_, PyAny>) -> PyResult<EventRow> {
+    if let Ok(line) = row.cast::<PyBytes>() {
+        return Ok(EventRow::Line(line.as_bytes().to_vec()));
+    }
+    let values = row.cast::<PyList>()?.clone().unbind();
+    Ok(EventRow::Values(Box::new(move |columns: &mut [Column]| {
+        Python::attach(|py| {
+            let both = columns.iter_mut().zip(values.bind(py));
+            both.map(|(column, value)| push(column, &value).map_err(|_| Odd))
+                .sum()
+        })
+    })))
+}
+
+/// The arguments of a `Frame` of kdissect/model.py.
+fn frame_form<'py>(
+    py: Python<'py>,
+    exchange: &Answered<'_>,
+    frame: &Frame,
+) -> (Bound<'py, PyBytes>, usize, u64, Bound<'py, PyAny>, i64, i64) {
+    (
+        PyBytes::new(py, &frame.data),
+        frame.size,
+        frame.packet,
+        exchange.interface.bind(py).clone(),
+        frame.start_ns,
+        frame.end_ns,
+    )
 }
 
 fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
@@ -556,16 +633,6 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
             Python::attach(|py| {
                 let (header, identity) = (exchange.header, exchange.known.identity());
                 let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
-                let frame = |frame: &Frame| {
-                    (
-                        PyBytes::new(py, &frame.data),
-                        frame.size,
-                        frame.packet,
-                        exchange.interface.bind(py).clone(),
-                        frame.start_ns,
-                        frame.end_ns,
-                    )
-                };
                 let arguments = (
                     (exchange.known.info()?, exchange.number),
                     (
@@ -576,7 +643,7 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
                         header.body_pos,
                     ),
                     identity.each_ref(),
-                    [exchange.request, exchange.response].map(frame),
+                    [exchange.request, exchange.response].map(|frame| frame_form(py, exchange, frame)),
                     (parts.all(), parts.think_us),
                 );
                 one.call(py, arguments)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::exchanges::content::{self, First, GroupEvents, Mentions, PacePlan, Topics};
+use crate::exchanges::nodes::{NodePlace, NodePlan};
 use crate::exchanges::touched;
 use crate::exchanges::usage::Fields;
 use crate::exchanges::values::FieldPath;
@@ -24,10 +25,15 @@ type OtherTables = (
     String,
 );
 
+/// Where brokers are named in request and response, and whether those in the response are advertised, and of its
+/// cluster; see [`NodePlan`].
+type NodesForm = (Vec<PyNodePlace>, Vec<PyNodePlace>, bool, bool);
+
 #[pymethods]
 impl PyRow {
     /// Arguments: see [`BodiesForm`], and [`content::Row`].
     #[new]
+    #[pyo3(signature = (bodies, topics, group_and_transaction, records, is_fetch, other_tables, nodes=None))]
     fn new(
         bodies: BodiesForm<'_>,
         topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
@@ -35,6 +41,7 @@ impl PyRow {
         records: (Vec<Vec<String>>, Vec<Vec<String>>),
         is_fetch: bool,
         other_tables: OtherTables,
+        nodes: Option<NodesForm>,
     ) -> PyResult<Self> {
         let names = Names::default();
         let (group, transaction) = group_and_transaction;
@@ -62,6 +69,8 @@ impl PyRow {
                 "commit" => GroupEvents::Commit,
                 _ => GroupEvents::Others,
             },
+            nodes: nodes.map(|nodes| node_plan(&names, nodes)),
+            replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
         Ok(PyRow(Arc::new(content::Row {
@@ -152,6 +161,36 @@ impl PyTopicPlan {
             partitions: names.numbers(&self.partitions),
             inner: self.inner.iter().map(inner).collect(),
         }
+    }
+}
+
+/// `_Place` of kdissect/exchanges/nodes.py.
+#[derive(FromPyObject)]
+struct PyNodePlace {
+    structs: Vec<(String, bool)>,
+    id_field: String,
+    inside: Vec<(String, bool)>,
+}
+
+fn node_plan(names: &Names, (request, response, are_advertised, are_of_cluster): NodesForm) -> NodePlan {
+    let path = |path: Vec<(String, bool)>| path.iter().map(|(name, _)| names.number(name)).collect();
+    let places = |places: Vec<PyNodePlace>| {
+        let places = places.into_iter().map(|place| NodePlace {
+            structs: path(place.structs),
+            id: names.number(&place.id_field),
+            inside: path(place.inside),
+        });
+        places.collect()
+    };
+    NodePlan {
+        request: places(request),
+        response: places(response),
+        are_advertised,
+        are_of_cluster,
+        host: names.number("host"),
+        port: names.number("port"),
+        racks: ["rack", "rack_id"].map(|name| names.number(name)),
+        lists: ["brokers", "coordinators"].map(|name| names.number(name)),
     }
 }
 

@@ -6,11 +6,14 @@ use crate::sinks::connection_log::Counted;
 use crate::sinks::facts::Handle;
 use crate::sinks::quantiles;
 use crate::sinks::slowest::{Rank, Slow};
-use crate::sinks::table_rows::AliveMember;
+use crate::sinks::whole::{AliveMember, NamedBrokers};
 
 pub enum Handed {
     Connection(Counted),
     Alive(AliveMember),
+    Brokers(NamedBrokers),
+    /// What Python keeps of events of groups.
+    Events(Handle),
     Carried(Box<CarriedBatches>),
     Tally(Box<Tally>),
     /// What Python counts of one exchange.

@@ -27,3 +27,4 @@ pub mod table_lines;
 pub mod table_rows;
 pub mod tallies;
 pub mod value_tests;
+pub mod whole;

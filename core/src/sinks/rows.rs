@@ -17,7 +17,8 @@ use crate::sinks::record_lines::value_json;
 use crate::sinks::records::RecordTable;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
-use crate::sinks::table_rows::{AliveMembers, Table};
+use crate::sinks::table_rows::Table;
+use crate::sinks::whole::Whole;
 use crate::{Odd, Why};
 
 const FETCH: i16 = 1;
@@ -41,8 +42,8 @@ pub struct RowPlan {
     pub records: Option<RecordTable>,
     /// Where exchanges are counted.
     pub log: Option<Log>,
-    /// Where members of groups are noted that are alive.
-    pub alive: Option<AliveMembers>,
+    /// Where is noted what tables need that are made at the end.
+    pub whole: Option<Whole>,
     pub learn: Box<Learn>,
     /// The name of the capture of an interface.
     pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
@@ -171,6 +172,9 @@ impl Sink for Rows {
         let renewed;
         let mut shared = shared;
         let (cluster, versions) = row.learned(exchange.header.api_key, &decoded)?;
+        if let Some(whole) = &plan.whole {
+            whole.check_cluster(exchange.known.info()?, cluster)?;
+        }
         if (cluster.is_some() || !versions.is_empty())
             && (plan.learn)(exchange.known.info()?, cluster, versions)?
         {
@@ -219,10 +223,13 @@ impl Sink for Rows {
             (found.parts, found.think_us) = (parts.all(), parts.think_us);
             splitter = Some((of_connection, noted));
         }
-        let member = match &plan.alive {
-            Some(alive) => alive.find(row, &decoded, &found)?,
-            None => None,
-        };
+        let facts = plan
+            .whole
+            .as_ref()
+            .map(|whole| whole.find(exchange, row, &decoded, &found, cluster))
+            .transpose()?
+            .unwrap_or_default();
+        let events = facts.events.as_ref().map_or(&[][..], |events| &events.rows);
         let info = exchange.known.info()?;
         let tables = match exchange.is_selected {
             true => &plan.tables[..],
@@ -236,7 +243,7 @@ impl Sink for Rows {
         let mut error_name = |code| Ok(self.errors.name(common, code)?.to_owned());
         let mut added = tables
             .iter()
-            .try_for_each(|table| table.add(row, &decoded, &found, &partitions, &mut error_name));
+            .try_for_each(|table| table.add(row, &decoded, &found, &partitions, events, &mut error_name));
         if let (Some(records), Some(carried), Ok(())) = (&mut plan.records, &mut carried, added) {
             added = records.add(&found, (row, &decoded), carried);
         }
@@ -271,8 +278,8 @@ impl Sink for Rows {
             }
             records.note(carried);
         }
-        if let (Some(alive), Some(member), true) = (&mut plan.alive, member, exchange.is_selected) {
-            alive.add(info, member, response.end_ns);
+        if let Some(whole) = &mut plan.whole {
+            whole.note(exchange, info, facts);
         }
         if let Some(log) = &mut plan.log {
             let bytes = [request, response].map(|frame| (SIZE_BYTES + frame.data.len()) as u64);
@@ -288,15 +295,16 @@ impl Sink for Rows {
     fn is_full(&self) -> bool {
         let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
         let has_many = self.plan.records.as_ref().is_some_and(RecordTable::must_pass_on);
-        must_give_back || has_many || self.plan.tables.iter().any(|table| table.is_full())
+        let is_held = self.plan.whole.as_ref().is_some_and(Whole::is_full);
+        must_give_back || has_many || is_held || self.plan.tables.iter().any(|table| table.is_full())
     }
 
     fn flush(&mut self, to: &mut Vec<Handed>) {
         if let Some(log) = &mut self.plan.log {
             to.extend(log.flush().into_iter().map(Handed::Connection));
         }
-        if let Some(alive) = &mut self.plan.alive {
-            to.extend(alive.flush().map(Handed::Alive));
+        if let Some(whole) = &mut self.plan.whole {
+            whole.flush(to);
         }
         if let Some(records) = &mut self.plan.records {
             to.extend(records.flush());

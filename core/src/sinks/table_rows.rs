@@ -1,16 +1,14 @@
 //! Exchanges -> rows of all tables, as in kdissect/tables/partitions.py and groups.py.
 
-use std::collections::HashMap;
-
 use crate::exchanges::content::{GroupEvents, Row};
 use crate::exchanges::touched::Touched;
 use crate::kafka::entries::LogEntry;
-use crate::kafka::tree::{field, Decoded, Name, Value};
+use crate::kafka::tree::{field, Decoded, Value};
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::columns::Column;
-use crate::sinks::facts::Handle;
 use crate::sinks::shared::Droppable;
 use crate::sinks::table_form::TableForm;
+use crate::sinks::whole::{text_in, EventRow};
 use crate::Odd;
 
 const MS_NS: i64 = 1_000_000;
@@ -199,7 +197,7 @@ impl Table {
         }
     }
 
-    /// Adds its rows to another table. If the table is full before the last one, the exchange is odd: Python must
+    /// Adds its rows to another table; `events`: those of groups that Python has read. If the table is full before the last one, the exchange is odd: Python must
     /// take the rows from the table first.
     pub fn add(
         &self,
@@ -207,6 +205,7 @@ impl Table {
         decoded: &Decoded<'_>,
         found: &RowFacts<'_>,
         partitions: &[Touched<'_, '_>],
+        events: &[EventRow],
         error_name: &mut dyn FnMut(i64) -> Result<String, Odd>,
     ) -> Result<(), Odd> {
         match &self.contents {
@@ -226,14 +225,26 @@ impl Table {
                 self.row(contents, |content, cell| touched.write(content, cell))
             }),
             Contents::Groups(contents) => match row.group_events {
-                GroupEvents::Never => Ok(()),
-                GroupEvents::Errors if found.errors.is_empty() => Ok(()),
-                GroupEvents::Commit if found.group_id.is_none() => Ok(()),
-                GroupEvents::Commit => self.row(contents, |content, cell| {
+                GroupEvents::Commit if found.group_id.is_some() => self.row(contents, |content, cell| {
                     group_cell(content, row, decoded, found, cell)
                 }),
-                _ => Err(Odd),
+                _ => events.iter().try_for_each(|event| self.add_event(event)),
             },
+        }
+    }
+
+    fn add_event(&self, event: &EventRow) -> Result<(), Odd> {
+        if self.is_full() {
+            return Err(Odd);
+        }
+        match (&self.form, event) {
+            (TableForm::Columns(columns), EventRow::Values(push)) => columns.lock().row(push),
+            (TableForm::Waiting(columns), EventRow::Values(push)) => columns.lock().row(push),
+            (TableForm::Lines(lines), EventRow::Line(line)) => {
+                lines.lock().add(line);
+                Ok(())
+            }
+            _ => Err(Odd),
         }
     }
 
@@ -323,79 +334,6 @@ impl PartitionRow<'_> {
             },
         }
     }
-}
-
-/// When a broker last accepted a request of a member of a group.
-pub struct AliveMember {
-    /// What the exchanges of its connection share.
-    pub info: Handle,
-    pub group: String,
-    pub member: String,
-    pub last_ns: i64,
-}
-
-/// When brokers last accepted a request of each member of a group, since the caller last took it.
-pub struct AliveMembers {
-    /// Where requests have the member ID; see [`Row::fields`].
-    member: usize,
-    /// By the address of the object that the exchanges of a connection share, group and member.
-    members: HashMap<(usize, String, String), (Handle, i64)>,
-}
-
-impl AliveMembers {
-    pub fn new(member: usize) -> Self {
-        AliveMembers {
-            member,
-            members: HashMap::new(),
-        }
-    }
-
-    /// The group and the member that an exchange shows to be alive. Group events of another kind are odd.
-    pub fn find<'a>(
-        &self,
-        row: &Row,
-        decoded: &'a Decoded<'a>,
-        found: &RowFacts<'a>,
-    ) -> Result<Option<(&'a str, &'a str)>, Odd> {
-        match row.group_events {
-            GroupEvents::Never => return Ok(None),
-            GroupEvents::Commit if !found.errors.is_empty() => return Ok(None),
-            GroupEvents::Errors if !found.errors.is_empty() => return Err(Odd),
-            GroupEvents::Others => return Err(Odd),
-            _ => {}
-        }
-        let names = row.fields.get(self.member).ok_or(Odd)?;
-        let member = text_in(names, &decoded.request);
-        Ok(found.group_id.filter(|group| !group.is_empty()).zip(member))
-    }
-
-    pub fn add(&mut self, info: &Handle, (group, member): (&str, &str), completed_ns: i64) {
-        let key = (info.address, group.to_owned(), member.to_owned());
-        let (_, last_ns) = self
-            .members
-            .entry(key)
-            .or_insert_with(|| (info.clone(), completed_ns));
-        *last_ns = completed_ns.max(*last_ns);
-    }
-
-    /// Hands over what is known.
-    pub fn flush(&mut self) -> impl Iterator<Item = AliveMember> + '_ {
-        let members = self.members.drain();
-        members.map(|((_, group, member), (info, last_ns))| AliveMember {
-            info,
-            group,
-            member,
-            last_ns,
-        })
-    }
-}
-
-/// The first of these fields that is not empty.
-fn text_in<'a>(names: &[Name], request: &Value<'a>) -> Option<&'a str> {
-    names.iter().find_map(|name| match request.get(*name) {
-        Some(Value::Text(text)) if !text.is_empty() => Some(*text),
-        _ => None,
-    })
 }
 
 fn group_cell(
