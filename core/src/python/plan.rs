@@ -16,7 +16,7 @@ use crate::python::handle::Object;
 use crate::python::line::{followed, PyLine};
 use crate::python::opener::keep_interrupt;
 use crate::python::row::{MentionsPlan, PyRow};
-use crate::python::state::MemoryState;
+use crate::python::state::{MemoryState, NamedPosition};
 use crate::sinks::cells::Content;
 use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
@@ -520,7 +520,7 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
             })
         }),
         counted: get(plan, "counted")?,
-        one: Box::new(move |exchange, parts| {
+        one: Box::new(move |exchange, parts, session| {
             Python::attach(|py| {
                 let (header, identity) = (exchange.header, exchange.known.identity());
                 let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
@@ -546,10 +546,13 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
                     identity.each_ref(),
                     [exchange.request, exchange.response].map(frame),
                     (parts.all(), parts.think_us),
+                    session.map(|session| session.positions().map(NamedPosition::of).collect::<Vec<_>>()),
                 );
                 one.call(py, arguments)
             })
         }),
+        slow_us: get(plan, "slow_us")?,
+        queued_us: get(plan, "queued_us")?,
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })
