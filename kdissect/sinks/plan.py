@@ -145,11 +145,12 @@ class ConnectionPlan(NamedTuple):
 
     Attributes:
         take: takes some exchanges of a connection: what they share; the interface of the first; software
-            name and version, principal and SASL mechanism of the client; the first client ID; their number,
-            and that of those that are no handshake; whether any is selected; bytes of requests and
-            responses; start of the first and end of the last; begin and end of the latency of the last one
-            whose API is not among ``waiting``; keys of the APIs that are. It is called before the sink takes
-            what was made of them.
+            name and version, principal and SASL mechanism of the client; the first client ID; how many are
+            answered, how many of these are no handshake, and how many expect no response; whether any is
+            selected; bytes of requests and responses; start of the first and end of the last; begin and end
+            of the latency of the last one whose API is not among ``waiting``; keys of the APIs that are; the
+            sum of throttle times, until when they hold, and whether a response refuses the client: these are
+            known in a ``TallyPlan``. It is called before the sink takes what was made of them.
         waiting: keys of APIs.
     """
 
@@ -230,7 +231,8 @@ class TallyPlan(NamedTuple):
         counted: keys of APIs whose exchanges are counted together, unless they have errors or are not plain.
         one: from connection and number, request header, client, both frames, the parts of the latency and the
             think time, and the positions after a Fetch, to the decoded exchange, with these, which is counted
-            by itself; None: Python takes it.
+            by itself; None: Python takes it. Without a response, there are only the first three, and a frame.
+        refused: errors by which brokers refuse clients.
         slow_us: exchanges that are served for so long are not counted together.
         queued_us: requests that wait so long for the responses to earlier ones are noted.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
@@ -253,6 +255,7 @@ class TallyPlan(NamedTuple):
     content: Callable[[ConnectionInfo, tuple[int, int], list[bytes], int], Exchange | None]
     counted: list[int]
     one: Callable[..., tuple[Exchange, Sequence[Position] | None] | None]
+    refused: list[int]
     slow_us: int
     queued_us: int
     by_group: bool

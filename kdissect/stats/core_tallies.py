@@ -17,12 +17,13 @@ from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import first_names, undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout, decode_request, decode_response
-from kdissect.kafka.codes import error_name
+from kdissect.kafka.codes import error_code, error_name
 from kdissect.kafka.headers import API_VERSIONS, RequestHeader
-from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, Exchange, Frame, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
+from kdissect.stats.connection_log import REFUSED
 from kdissect.stats.contents import (
     COUNTED_BY_CORE,
     QUEUED_US,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
     from kdissect.stats.quantiles import Largest
+
+    _FrameValues = tuple[bytes, int, int, Interface, int, int]
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
 ONLY_COUNTED = frozenset(
@@ -182,17 +185,19 @@ def _one(
     place: tuple[ConnectionInfo, int],
     header: tuple[int, int, int, str | None, int],
     identity: tuple[str | None, str | None, str | None, str | None],
-    frames: Sequence[tuple[bytes, int, int, Interface, int, int]],
-    latency: tuple[Sequence[int | None], int | None],
+    frames: tuple[_FrameValues, _FrameValues | None],
+    latency: tuple[Sequence[int | None], int | None] | None,
     positions: Sequence[Position] | None,
 ) -> tuple[Exchange, Sequence[Position] | None] | None:
     """See ``TallyPlan.one``. The names in the bodies, and the cluster, have been learned."""
-    request, response = (Frame(*each) for each in frames)
+    request = Frame(*frames[0])
+    response = None if frames[1] is None else Frame(*frames[1])
     api_key, version, correlation_id, client_id, _ = header
     api = apis.by_key(api_key)
     assert api is not None
-    exchange = Exchange(*place, ANSWERED, request, response, api_key, version, correlation_id, client_id)
-    exchange.api, exchange.completed_ns = api.name, response.end_ns
+    kind = UNACKNOWLEDGED if response is None else ANSWERED
+    exchange = Exchange(*place, kind, request, response, api_key, version, correlation_id, client_id)
+    exchange.api, exchange.completed_ns = api.name, (response or request).end_ns
     exchange.client_software_name, exchange.client_software_version = identity[:2]
     exchange.principal, exchange.sasl_mechanism = identity[2:]
     exchange.request_header = RequestHeader(*header)
@@ -200,7 +205,7 @@ def _one(
     if exchange.anomalies:
         return None
     for topic_id in topic_refs(exchange).keys:
-        name = context.names.name(topic_id, response.end_ns)
+        name = context.names.name(topic_id, exchange.completed_ns)
         if name is None:
             return None
         if name != topic_id:
@@ -210,8 +215,9 @@ def _one(
         versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
         context.splitters.note_versions(place[0], versions)
     context.decoding.conclude(exchange)
-    parts, exchange.think_us = latency
-    exchange.parts = LatencyParts(*parts)
+    if latency is not None:
+        parts, exchange.think_us = latency
+        exchange.parts = LatencyParts(*parts)
     return exchange, positions
 
 
@@ -352,6 +358,7 @@ def tally_plan(
         content=partial(_content, names),
         counted=sorted(COUNTED),
         one=partial(_one, context),
+        refused=[error_code(name) for name in sorted(REFUSED)],
         slow_us=SLOW_US,
         queued_us=QUEUED_US,
         by_group="group" in by,

@@ -131,7 +131,7 @@ pub struct Step {
 }
 
 /// A partition after a Fetch: topic, number, position, and the offset after the records that came.
-pub type Fetched<'p> = (&'p str, i64, &'p Position, Option<i64>);
+pub type PartitionAfter<'p> = (&'p str, i64, &'p Position, Option<i64>);
 
 impl Step {
     /// Whether there is a session, before or after it.
@@ -184,7 +184,7 @@ impl Session {
         }
     }
 
-    fn change<'p>(&mut self, step: &Step, fetched: impl Iterator<Item = Fetched<'p>>) {
+    fn change<'p>(&mut self, step: &Step, fetched: impl Iterator<Item = PartitionAfter<'p>>) {
         for (topic, partition) in &step.forgotten {
             self.forget(topic, *partition);
         }
@@ -264,7 +264,7 @@ impl Sessions {
     }
 
     /// The positions after a Fetch in all partitions of its session, or in its own if there is none.
-    pub fn all_after<'p>(&self, step: &Step, fetched: impl Iterator<Item = Fetched<'p>>) -> Session {
+    pub fn all_after<'p>(&self, step: &Step, fetched: impl Iterator<Item = PartitionAfter<'p>>) -> Session {
         if step.is_failed {
             return Session::default();
         }
@@ -277,7 +277,7 @@ impl Sessions {
     pub fn advance<'p>(
         &mut self,
         step: &Step,
-        fetched: impl Iterator<Item = Fetched<'p>> + Clone,
+        fetched: impl Iterator<Item = PartitionAfter<'p>> + Clone,
     ) -> Session {
         let mut session = Session::default();
         if step.requested != 0 {
@@ -300,7 +300,7 @@ impl Sessions {
     }
 
     /// Notes whether a response had records, or an offset out of range.
-    fn answer(&mut self, (topic, partition, position, end): Fetched<'_>) {
+    fn answer(&mut self, (topic, partition, position, end): PartitionAfter<'_>) {
         let session = self.by_id.entry(ANSWERED).or_default();
         self.count -= session.count;
         match (position.error, end) {

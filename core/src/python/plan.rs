@@ -126,12 +126,13 @@ impl Receivers {
                     counted.interface,
                     counted.identity,
                     counted.client_id,
-                    (counted.exchanges, counted.served),
+                    (counted.exchanges, counted.served, counted.unacknowledged),
                     counted.is_selected,
                     counted.bytes,
                     times,
                     counted.last_call,
                     counted.waited,
+                    (counted.throttle_ns, counted.muted_ns, counted.is_refused),
                 );
                 give_to(py, &self.connection, arguments)
             }
@@ -501,6 +502,7 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
         waiting: waiting(&plan.getattr("log")?, receivers)?,
+        refused: get(plan, "refused")?,
         memory: memory_plan(&plan.getattr("memory")?, receivers)?,
         slowest: get(plan, "slowest")?,
         interval: Box::new(move || Python::attach(|py| interval.call(py, ()))),
@@ -520,22 +522,22 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
             })
         }),
         counted: get(plan, "counted")?,
-        one: Box::new(move |exchange, parts, session| {
+        one: Box::new(move |alone, parts, session| {
             Python::attach(|py| {
-                let (header, identity) = (exchange.header, exchange.known.identity());
-                let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
+                let (header, identity) = (alone.header, alone.known.identity());
+                let client_id = header.raw_client_id(alone.request).map(std::str::from_utf8);
                 let frame = |frame: &Frame| {
                     (
                         PyBytes::new(py, &frame.data),
                         frame.size,
                         frame.packet,
-                        exchange.interface.bind(py).clone(),
+                        alone.interface.bind(py).clone(),
                         frame.start_ns,
                         frame.end_ns,
                     )
                 };
                 let arguments = (
-                    (exchange.known.info()?, exchange.number),
+                    (alone.known.info()?, alone.number),
                     (
                         header.api_key,
                         header.api_version,
@@ -544,8 +546,8 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
                         header.body_pos,
                     ),
                     identity.each_ref(),
-                    [exchange.request, exchange.response].map(frame),
-                    (parts.all(), parts.think_us),
+                    (frame(alone.request), alone.response.map(frame)),
+                    parts.map(|parts| (parts.all(), parts.think_us)),
                     session.map(|session| session.positions().map(NamedPosition::of).collect::<Vec<_>>()),
                 );
                 one.call(py, arguments)

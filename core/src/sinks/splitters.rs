@@ -9,7 +9,7 @@ use crate::exchanges::latency::{Fetched, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GR
 use crate::exchanges::memory::ConnectionMemory;
 use crate::kafka::tree::Decoded;
 use crate::sinks::facts::{Answered, Handle};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// Exchanges after which the watermarks of all connections are counted.
 const COUNTED_EVERY: u64 = 1024;
@@ -64,6 +64,9 @@ impl Splitter {
         row: &Row,
         decoded: &'b Decoded<'a>,
     ) -> Result<(Parts, Change<'b, 'a>), Odd> {
+        if row.throttle_time_ms(decoded).is_some_and(|ms| ms != 0) {
+            return Err(Why::Throttled.odd());
+        }
         let mut fetched = None;
         let waited = match (exchange.header.api_key, row.is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),

@@ -7,9 +7,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
+use crate::exchanges::connection::{Frame, Header, API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
-use crate::exchanges::fetch_sessions::{Fetched, Position, Session, Step};
+use crate::exchanges::fetch_sessions::{PartitionAfter, Position, Session, Step};
 use crate::exchanges::latency::{Parts, Rest, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
@@ -18,7 +18,7 @@ use crate::exchanges::usage::{
 use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
 use crate::sinks::conditions::{NameTest, Vote};
 use crate::sinks::connection_log::Counted;
-use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
+use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, Known, KnownApis, Unacknowledged};
 use crate::sinks::handed::{
     Handed, Member, PythonCommitted, PythonNoted, PythonPolls, PythonReadTopic, PythonReported,
     PythonSamples, PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
@@ -59,6 +59,8 @@ pub struct TallyPlan {
     pub common: CommonPlan<Arc<Row>>,
     /// Keys of APIs whose responses brokers may delay.
     pub waiting: Vec<i16>,
+    /// Errors by which brokers refuse clients.
+    pub refused: Vec<i64>,
     pub memory: MemoryPlan,
     /// Of so many exchanges with the longest service times Python needs more than counts.
     pub slowest: usize,
@@ -86,7 +88,17 @@ pub struct TallyPlan {
 /// What Python counts of an exchange, with the parts of its latency, and the positions after a Fetch; it learns which
 /// errors are expected, and the protocols of groups. None: it takes the exchange.
 pub type MakeOne =
-    Box<dyn Fn(&Answered<'_>, &Parts, Option<Session>) -> Result<Option<Handle>, Odd> + Send + Sync>;
+    Box<dyn Fn(&Alone<'_>, Option<&Parts>, Option<Session>) -> Result<Option<Handle>, Odd> + Send + Sync>;
+
+/// An exchange that is counted by itself.
+pub struct Alone<'a> {
+    pub known: &'a dyn Known,
+    pub interface: &'a Handle,
+    pub number: u64,
+    pub header: &'a Header,
+    pub request: &'a Frame,
+    pub response: Option<&'a Frame>,
+}
 
 /// Counts exchanges that are alike together.
 pub struct Tallies {
@@ -336,7 +348,7 @@ struct Fetch<'b, 'a> {
 
 impl Fetch<'_, '_> {
     /// The partitions that the messages name.
-    fn fetched(&self) -> impl Iterator<Item = Fetched<'_>> + Clone {
+    fn fetched(&self) -> impl Iterator<Item = PartitionAfter<'_>> + Clone {
         let reads = self.reads.iter();
         reads.map(|(each, read)| (&*each.topic, each.partition, &read.position, read.end))
     }
@@ -403,9 +415,6 @@ impl Sink for Tallies {
         let (request, response) = (exchange.request, exchange.response);
         let decoded = exchange.decoded(&row.bodies, tags, plan.common.budget)?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
-        if throttle_time_ms != 0 {
-            return Err(Why::Throttled.odd());
-        }
         let has_errors = !decoded.errors.is_empty();
         exchange.check_errors(has_errors)?;
         decoded.check()?;
@@ -431,13 +440,7 @@ impl Sink for Tallies {
         for each in &touched {
             check(&each.topic, each.partition)?;
         }
-        let piece = request.end_ns.div_euclid(PIECE_NS);
-        let (first_piece, last_piece) = self.pieces.unwrap_or((piece, piece));
-        if piece > last_piece && piece - first_piece >= PIECES {
-            self.is_due = true; // and Python takes the first exchange in the new piece
-            self.pieces = Some((first_piece, piece));
-            return Err(Why::Piece.odd());
-        }
+        let pieces = with(&mut self.pieces, &mut self.is_due, request.end_ns)?;
         row.bodies.learn(&decoded, &names)?;
         let is_fetch = api_key == FETCH;
         let mut found = match plan.alike.contains(&api_key) && exchange.is_selected {
@@ -453,12 +456,15 @@ impl Sink for Tallies {
         let info = exchange.known.info()?;
         let connection = match self.connections.entry(info.address) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
+            Entry::Vacant(free) => {
+                let log = Counted::new(info.clone(), exchange.interface, request.start_ns, exchange.known);
+                free.insert(CountedConnection::new(plan, log)?)
+            }
         };
         let (cluster, _) = row.learned(api_key, &decoded)?;
         let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
-        let mut is_alone = has_errors;
+        let mut is_alone = has_errors || throttle_time_ms != 0;
         if let (Ok(CountedContent::Fetch(fetch)), true) = (&mut found, exchange.is_selected) {
             connection.take_over(fetch)?;
             is_alone |= !fetch.is_plain();
@@ -517,9 +523,20 @@ impl Sink for Tallies {
             .map(|fetch| sessions.all_after(&fetch.session, fetch.fetched()));
         let positions = session.as_ref().map_or(0, |session| session.count);
         let one = match is_one {
-            true => Some((plan.one)(exchange, &parts, session)?.ok_or_else(|| Why::Content.odd())?),
+            true => {
+                let alone = Alone {
+                    known: exchange.known,
+                    interface: exchange.interface,
+                    number: exchange.number,
+                    header: exchange.header,
+                    request,
+                    response: Some(response),
+                };
+                Some((plan.one)(&alone, Some(&parts), session)?.ok_or_else(|| Why::Content.odd())?)
+            }
             false => None,
         };
+        let is_refused = decoded.errors.iter().any(|code| plan.refused.contains(code));
         // From here on nothing is odd.
         connection.splitter.note(row, &noted, response.end_ns);
         if let Some((rank, slow)) = slow {
@@ -527,6 +544,9 @@ impl Sink for Tallies {
         }
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
         connection.log.add(exchange, client_text, bytes, &plan.waiting);
+        connection
+            .log
+            .note_response(throttle_time_ms, response.end_ns, is_refused);
         connection.log.place = self.added;
         self.added += 1;
         let sessions = &mut connection.splitter.memory.sessions;
@@ -549,7 +569,52 @@ impl Sink for Tallies {
         connection.held += more;
         self.held += more;
         self.exchanges += 1;
-        self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
+        self.pieces = Some(pieces);
+        Ok(())
+    }
+
+    fn feed_unacknowledged(
+        &mut self,
+        exchange: &Unacknowledged<'_>,
+        _shared: &[Option<Constant>],
+        _out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let (known, request) = (exchange.known, exchange.request);
+        if self.partitions.is_some() {
+            return Err(Why::Condition.odd());
+        }
+        let pieces = with(&mut self.pieces, &mut self.is_due, request.end_ns)?;
+        let info = known.info()?;
+        let connection = match self.connections.entry(info.address) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                let log = Counted::new(info.clone(), exchange.interface, request.start_ns, known);
+                free.insert(CountedConnection::new(&self.plan, log)?)
+            }
+        };
+        let client_id = exchange.header.raw_client_id(request);
+        let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
+        let alone = Alone {
+            known,
+            interface: exchange.interface,
+            number: exchange.number,
+            header: exchange.header,
+            request,
+            response: None,
+        };
+        let one = match exchange.is_selected {
+            true => Some((self.plan.one)(&alone, None, None)?.ok_or_else(|| Why::Content.odd())?),
+            false => None,
+        };
+        // From here on nothing is odd.
+        let bytes = SIZE_BYTES + request.data.len() as u64;
+        connection.log.add_unacknowledged(exchange, client_text, bytes);
+        connection.log.place = self.added;
+        self.added += 1;
+        self.ones_bytes += bytes;
+        self.ones.extend(one);
+        self.exchanges += 1;
+        self.pieces = Some(pieces);
         Ok(())
     }
 
@@ -585,6 +650,19 @@ impl Sink for Tallies {
             connection.pass_on(to);
         }
     }
+}
+
+/// The pieces of time with that of an exchange. Odd: all counts must be passed on before a new one, and Python takes the
+/// first exchange in it.
+fn with(pieces: &mut Option<(i64, i64)>, is_due: &mut bool, time_ns: i64) -> Result<(i64, i64), Odd> {
+    let piece = time_ns.div_euclid(PIECE_NS);
+    let (first, last) = pieces.unwrap_or((piece, piece));
+    if piece > last && piece - first >= PIECES {
+        *is_due = true;
+        *pieces = Some((first, piece));
+        return Err(Why::Piece.odd());
+    }
+    Ok((first.min(piece), last.max(piece)))
 }
 
 /// Whether it is no partition of a topic; without a name, it is none in tables of partitions.
@@ -712,10 +790,10 @@ fn consumers(row: &Row, decoded: &Decoded<'_>) -> Result<Option<String>, Odd> {
 }
 
 impl CountedConnection {
-    fn new(plan: &TallyPlan, exchange: &Answered<'_>, info: &Handle) -> Result<Self, Odd> {
+    fn new(plan: &TallyPlan, log: Counted) -> Result<Self, Odd> {
         Ok(CountedConnection {
-            log: Counted::new(info.clone(), exchange),
-            splitter: Splitter::new(&plan.memory, info.clone())?,
+            splitter: Splitter::new(&plan.memory, log.info.clone())?,
+            log,
             held: 0,
             groups: Vec::new(),
             has_cluster: false,
@@ -769,7 +847,7 @@ impl CountedConnection {
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
     fn pass_on(mut self, to: &mut Vec<Handed>) {
         self.groups.sort_by_key(|group| group.last);
-        if self.log.exchanges == 0 {
+        if self.log.exchanges + self.log.unacknowledged == 0 {
             return;
         }
         to.extend(self.splitter.give_back().map(Handed::Memory));
