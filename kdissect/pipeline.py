@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast, ru
 from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError, UsageError
-from kdissect.exchanges.clusters import named_cluster
 from kdissect.exchanges.content import PRODUCE, errors
+from kdissect.exchanges.decoding import Decoding
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
@@ -54,8 +54,6 @@ from kdissect.exchanges.topic_names import (
     undecoded_topic_refs,
 )
 from kdissect.exchanges.written import WrittenText, WrittenTexts
-from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.other_protocols import other_protocol
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
@@ -220,7 +218,6 @@ class Dissection:
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
-        self._show_secrets = options.show_secrets
         self._decryption: Decryption | None = None
         self._key_log = key_log
         if options.key_logs or (key_log is not None and len(key_log)):
@@ -247,8 +244,7 @@ class Dissection:
         self._lending: Lending | None = None
         self._queue: Lending | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
-        self._group_protocols = GroupProtocols(limits)
-        self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
+        self._decoding = Decoding(limits, show_secrets=options.show_secrets)
         self._topic_ids = options.topic_ids
         self._resolver: TopicNameResolver[Exchange | Waiting] = TopicNameResolver(
             limits, _topic_refs, learned, options.topic_ids
@@ -259,9 +255,7 @@ class Dissection:
         self._written = None if self._end_to_end is None else WrittenTexts(self._end_to_end.feed)
         self._write: Callable[[WrittenText], object] = len
         self._splitters = Splitters(limits)
-        self._context = PlanContext(
-            self._resolver, limits, self._group_protocols, self._splitters, self._written
-        )
+        self._context = PlanContext(self._resolver, limits, self._decoding, self._splitters, self._written)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -668,8 +662,7 @@ class Dissection:
         its latency, and note its cluster. The exchanges of a connection must come in order. ``is_named``:
         whether its topic IDs have the names that are known now.
         """
-        info = exchange.connection
-        exchange.cluster_id = info.cluster_id
+        exchange.cluster_id = exchange.connection.cluster_id
         if (
             self._describe is not None
             and exchange.kind == ANSWERED
@@ -678,33 +671,21 @@ class Dissection:
         ):
             exchange.expected_errors = expected_errors(exchange, errors(exchange))
             return
-        self._decode_bodies(exchange, self._group_protocols)
-        if info.cluster_id is None:
-            exchange.cluster_id = info.cluster_id = named_cluster(exchange)
-        exchange.errors = names = errors(exchange)
-        if names:
-            exchange.expected_errors = expected_errors(exchange, names)
+        self._decoding.decode(exchange)
+        self._decoding.conclude(exchange)
         if self._split_latency:
             self._splitters.split(exchange)
 
-    def _decode_bodies(self, exchange: Exchange, protocols: GroupProtocols) -> None:
-        limits, budget = self._limits, self._budget
-        budget.left = limit = limits.decoded_bytes
-        decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
-        if anomalies := open_payloads(exchange, protocols, limits, budget):
-            exchange.anomalies += anomalies
-        exchange.decoded_bytes = limit - budget.left
-
     def drop_bodies(self, exchange: Exchange) -> Callable[[], None]:
         """Drop the bodies of an exchange that was just decoded. Returns what decodes them again."""
-        protocols = self._group_protocols.known_to(exchange)
+        protocols = self._decoding.protocols.known_to(exchange)
         exchange.response = None
         if exchange.api_key != PRODUCE:  # it was decoded when it was sent
             exchange.request = None
 
         def decode() -> None:
             anomalies, exchange.anomalies = exchange.anomalies, []
-            self._decode_bodies(exchange, protocols)
+            self._decoding.decode(exchange, protocols)
             exchange.anomalies = anomalies
 
         return decode

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kdissect.exchanges.decoding import Decoding
+    from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.latency import Splitters
     from kdissect.exchanges.memory import MemoryPlan
     from kdissect.exchanges.undecoded import MentionsPlan
     from kdissect.exchanges.written import WrittenText, WrittenTexts
-    from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Exchange, Interface
 
@@ -49,14 +50,14 @@ class PlanContext(NamedTuple):
     Attributes:
         names: of topics.
         limits: to respect.
-        protocols: of groups.
+        decoding: of exchanges; it knows the protocols of groups.
         splitters: of latencies.
         written: where text waits for other copies of its batches; None: batches are not joined.
     """
 
     names: TopicIdNames
     limits: Limits
-    protocols: GroupProtocols
+    decoding: Decoding
     splitters: Splitters
     written: WrittenTexts | None = None
 
@@ -144,11 +145,12 @@ class ConnectionPlan(NamedTuple):
 
     Attributes:
         take: takes some exchanges of a connection: what they share; the interface of the first; software
-            name and version, principal and SASL mechanism of the client; the first client ID; their number,
-            and that of those that are no handshake; whether any is selected; bytes of requests and
-            responses; start of the first and end of the last; begin and end of the latency of the last one
-            whose API is not among ``waiting``; keys of the APIs that are. It is called before the sink takes
-            what was made of them.
+            name and version, principal and SASL mechanism of the client; the first client ID; how many are
+            answered, how many of these are no handshake, and how many expect no response; whether any is
+            selected; bytes of requests and responses; start of the first and end of the last; begin and end
+            of the latency of the last one whose API is not among ``waiting``; keys of the APIs that are; the
+            sum of throttle times, until when they hold, and whether a response refuses the client: these are
+            known in a ``TallyPlan``. It is called before the sink takes what was made of them.
         waiting: keys of APIs.
     """
 
@@ -241,8 +243,12 @@ class TallyPlan(NamedTuple):
         content: from a connection, API key and version, both messages, and when the second was complete, to
             what is kept of the bodies; None: exchanges with these are not counted.
         counted: keys of APIs whose exchanges are counted together, unless they have errors or are not plain.
-        one: from connection and number, request header, client, both frames, and the parts of the latency and
-            the think time, to the decoded exchange, which is counted by itself; None: Python takes it.
+        one: from connection and number, request header, client, both frames, the parts of the latency and the
+            think time, and the positions after a Fetch, to the decoded exchange, with these, which is counted
+            by itself; None: Python takes it. Without a response, there are only the first three, and a frame.
+        refused: errors by which brokers refuse clients.
+        slow_us: exchanges that are served for so long are not counted together.
+        queued_us: requests that wait so long for the responses to earlier ones are noted.
         by_group, by_partition: whether exchanges of different groups, or with different partitions, are not
             alike.
         is_partition: which partitions are selected. An exchange with others, also in its fetch session, is
@@ -252,7 +258,7 @@ class TallyPlan(NamedTuple):
     common: CommonPlan
     log: ConnectionPlan
     take: Callable[[Any, Any], object]
-    take_one: Callable[[Exchange], object]
+    take_one: Callable[[tuple[Exchange, Sequence[Position] | None]], object]
     take_slow: Callable[..., object]
     memory: MemoryPlan
     slowest: int
@@ -262,7 +268,10 @@ class TallyPlan(NamedTuple):
     alike: list[int]
     content: Callable[[ConnectionInfo, tuple[int, int], list[bytes], int], Exchange | None]
     counted: list[int]
-    one: Callable[..., Exchange | None]
+    one: Callable[..., tuple[Exchange, Sequence[Position] | None] | None]
+    refused: list[int]
+    slow_us: int
+    queued_us: int
     by_group: bool
     by_partition: bool
     is_partition: PartitionTest | None

@@ -16,7 +16,15 @@ from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import WAITING_APIS, outcome
 from kdissect.exchanges.pairing import NO_HANDSHAKE
 from kdissect.limits import MILLISECOND_NS
-from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNANSWERED, TlsSession
+from kdissect.model import (
+    ANSWERED,
+    INCOMPLETE,
+    INCOMPLETE_REQUEST,
+    ORPHAN,
+    UNACKNOWLEDGED,
+    UNANSWERED,
+    TlsSession,
+)
 from kdissect.names import kept
 from kdissect.stats.survey import KAFKA, Survey
 
@@ -46,7 +54,7 @@ TLS_ALERT = "tls_alert"
 """The anomaly of a request that was rejected with a TLS alert."""
 _LOGIN_APIS = frozenset({"SaslHandshake", "SaslAuthenticate"})
 HANDSHAKE_APIS = _LOGIN_APIS | {"ApiVersions"}
-_REFUSED = frozenset({"UNSUPPORTED_VERSION", "REBOOTSTRAP_REQUIRED"})
+REFUSED = frozenset({"UNSUPPORTED_VERSION", "REBOOTSTRAP_REQUIRED"})
 _TOKEN = "SASL token"
 _MALFORMED = frozenset({"malformed_header", "malformed_body"})
 _NO_TLS = TlsSession()
@@ -303,25 +311,27 @@ class ConnectionLogRow:
             ended = exchange.response_frame if lifetime_ns else None
             self.session = Session(ended.end_ns + lifetime_ns, lifetime_ns) if ended else None
         if not self.is_refused and (errors := content.errors(exchange)):
-            self.is_refused = is_login or not _REFUSED.isdisjoint(errors)
+            self.is_refused = is_login or not REFUSED.isdisjoint(errors)
 
     def add_usual(
         self,
         identity: tuple[str | None, str | None, str | None, str | None],
         client_id: str | None,
-        exchanges: tuple[int, int],
+        exchanges: tuple[int, int, int],
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
         waited: frozenset[int],
     ) -> None:
-        """Add answered exchanges without anomalies; see ``ConnectionPlan``."""
+        """Add whole exchanges without anomalies; see ``ConnectionPlan``."""
         self.outstanding = self.outstanding_calls = self.outstanding_bytes = 0
         self.outstanding_ns = self.held_api = None
         self.waited |= waited
-        number, served = exchanges
+        number, served, unacknowledged = exchanges
         self.served += served
-        self.kinds[ANSWERED] += number
+        for kind, count in ((ANSWERED, number), (UNACKNOWLEDGED, unacknowledged)):
+            if count:
+                self.kinds[kind] += count
         self.last_call = last_call or self.last_call
         self._note_client(identity, client_id, times_ns)
         self.request_bytes += sizes[0]
@@ -455,22 +465,26 @@ class ConnectionLog(Survey):
         interface: Interface,
         identity: tuple[str | None, str | None, str | None, str | None],
         client_id: str | None,
-        exchanges: tuple[int, int],
+        exchanges: tuple[int, int, int],
         is_selected: bool,
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
         waited: Sequence[int],
+        noted: tuple[int, int, bool],
     ) -> None:
-        """Take consecutive exchanges of a connection, all answered and without anomalies; see
+        """Take consecutive exchanges of a connection, all whole and without anomalies; see
         ``sink.ConnectionPlan``.
         """
         self.listeners.add(info.broker)
-        self._count_usual(exchanges[0])
+        self._count_usual(exchanges[0], exchanges[2])
         row = self._row_of(info, interface)
         row.is_selected = row.is_selected or is_selected
         row.cluster_id = info.cluster_id
         row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
+        row.throttle_ns += noted[0]
+        row.muted_ns = max(row.muted_ns, noted[1])
+        row.is_refused = row.is_refused or noted[2]
         if row.exchanges_total is not None:
             self._finish(row)
 

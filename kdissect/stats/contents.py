@@ -21,7 +21,7 @@ Counted = tuple[int, int, "list[tuple[int, int]]"]
 
 
 QUEUED_US = 1_000_000
-"""Requests that wait so long for the responses to earlier ones are noted. The core has it, too."""
+"""Requests that wait so long for the responses to earlier ones are noted."""
 
 
 class Noted(NamedTuple):

@@ -6,8 +6,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kdissect import core
-from kdissect.exchanges.content import GROUP, GROUP_KEY, errors
-from kdissect.exchanges.expected import expected_errors
+from kdissect.exchanges.content import GROUP, GROUP_KEY
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
@@ -17,17 +16,17 @@ from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import first_names, undecoded
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import BodyLayout, decode_exchange, decode_request, decode_response
-from kdissect.kafka.codes import error_name
+from kdissect.kafka.bodies import BodyLayout, decode_request, decode_response
+from kdissect.kafka.codes import error_code, error_name
 from kdissect.kafka.headers import API_VERSIONS, RequestHeader
-from kdissect.kafka.internal.payloads import open_payloads
-from kdissect.kafka.primitives import DecodeBudget
-from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, Exchange, Frame, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
+from kdissect.stats.connection_log import REFUSED
 from kdissect.stats.contents import (
     COUNTED_BY_CORE,
+    QUEUED_US,
     CommittedPartition,
     CommittedTopic,
     Content,
@@ -48,6 +47,7 @@ from kdissect.stats.contents import (
     WrittenPartition,
     WrittenTopic,
 )
+from kdissect.stats.facts import SLOW_US
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.tallies import Alike, Keys
 from kdissect.stats.traffic import Slow
@@ -55,12 +55,14 @@ from kdissect.stats.traffic import Slow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.exchanges.fetch_sessions import FetchSessions
+    from kdissect.exchanges.fetch_sessions import FetchSessions, Position
     from kdissect.model import ConnectionInfo, Interface
     from kdissect.sinks.plan import PartitionTest, PlanContext, TopicIdNames
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
     from kdissect.stats.quantiles import Largest
+
+    _FrameValues = tuple[bytes, int, int, Interface, int, int]
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
 ONLY_COUNTED = frozenset(
@@ -183,26 +185,27 @@ def _one(
     place: tuple[ConnectionInfo, int],
     header: tuple[int, int, int, str | None, int],
     identity: tuple[str | None, str | None, str | None, str | None],
-    frames: Sequence[tuple[bytes, int, int, Interface, int, int]],
-    latency: tuple[Sequence[int | None], int | None],
-) -> Exchange | None:
+    frames: tuple[_FrameValues, _FrameValues | None],
+    latency: tuple[Sequence[int | None], int | None] | None,
+    positions: Sequence[Position] | None,
+) -> tuple[Exchange, Sequence[Position] | None] | None:
     """See ``TallyPlan.one``. The names in the bodies, and the cluster, have been learned."""
-    info, limits = place[0], context.limits
-    request, response = (Frame(*each) for each in frames)
+    request = Frame(*frames[0])
+    response = None if frames[1] is None else Frame(*frames[1])
     api_key, version, correlation_id, client_id, _ = header
     api = apis.by_key(api_key)
     assert api is not None
-    exchange = Exchange(*place, ANSWERED, request, response, api_key, version, correlation_id, client_id)
-    exchange.api, exchange.completed_ns = api.name, response.end_ns
+    kind = UNACKNOWLEDGED if response is None else ANSWERED
+    exchange = Exchange(*place, kind, request, response, api_key, version, correlation_id, client_id)
+    exchange.api, exchange.completed_ns = api.name, (response or request).end_ns
     exchange.client_software_name, exchange.client_software_version = identity[:2]
     exchange.principal, exchange.sasl_mechanism = identity[2:]
     exchange.request_header = RequestHeader(*header)
-    budget = DecodeBudget(limits.decoded_bytes, limits.oversized_bytes)
-    decode_exchange(exchange, budget=budget)
-    if exchange.anomalies or open_payloads(exchange, context.protocols, limits, budget):
+    context.decoding.decode(exchange)
+    if exchange.anomalies:
         return None
     for topic_id in topic_refs(exchange).keys:
-        name = context.names.name(topic_id, response.end_ns)
+        name = context.names.name(topic_id, exchange.completed_ns)
         if name is None:
             return None
         if name != topic_id:
@@ -210,15 +213,12 @@ def _one(
     if api_key == API_VERSIONS:
         ranges = (exchange.response or {}).get("api_keys") or ()
         versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
-        context.splitters.note_versions(info, versions)
-    exchange.decoded_bytes = limits.decoded_bytes - budget.left
-    exchange.cluster_id = info.cluster_id
-    exchange.errors = names = errors(exchange)
-    if names:
-        exchange.expected_errors = expected_errors(exchange, names)
-    parts, exchange.think_us = latency
-    exchange.parts = LatencyParts(*parts)
-    return exchange
+        context.splitters.note_versions(place[0], versions)
+    context.decoding.conclude(exchange)
+    if latency is not None:
+        parts, exchange.think_us = latency
+        exchange.parts = LatencyParts(*parts)
+    return exchange, positions
 
 
 def _topic(name: str, topic_id: str | None, named_ns: int) -> Topic:
@@ -288,7 +288,7 @@ def tally_plan(
     context: PlanContext,
     log: ConnectionLog,
     feed: Callable[[Alike], object],
-    feed_one: Callable[[Exchange], object],
+    feed_one: Callable[[Exchange, PartitionTest | None, Sequence[Position] | None], object],
     sessions: FetchSessions,
     *,
     slowest: Largest | None = None,
@@ -302,7 +302,8 @@ def tally_plan(
         context: names of topics, and limits.
         log: of the connections.
         feed: takes the tallies.
-        feed_one: takes exchanges that are counted one by one.
+        feed_one: takes exchanges that are counted one by one, which of their partitions are, and the
+            positions after a Fetch.
         sessions: fed the other exchanges.
         slowest: gets those with the longest service times, as many as it keeps. None: they are not needed.
         interval: see ``TallyPlan``.
@@ -328,6 +329,10 @@ def tally_plan(
         assert slowest is not None
         slowest.rank(rank, lambda: _slow(*slow))
 
+    def take_one(one: tuple[Exchange, Sequence[Position] | None]) -> None:
+        exchange, positions = one
+        feed_one(exchange, is_partition, positions)
+
     common = CommonPlan(
         shared=lambda *_: [],
         api=api,
@@ -342,7 +347,7 @@ def tally_plan(
         common,
         ConnectionPlan(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=take_counted,
-        take_one=feed_one,
+        take_one=take_one,
         take_slow=take_slow,
         memory=memory_plan(splitters, sessions),
         slowest=0 if slowest is None else slowest.count,
@@ -353,6 +358,9 @@ def tally_plan(
         content=partial(_content, names),
         counted=sorted(COUNTED),
         one=partial(_one, context),
+        refused=[error_code(name) for name in sorted(REFUSED)],
+        slow_us=SLOW_US,
+        queued_us=QUEUED_US,
         by_group="group" in by,
         by_partition=not by.isdisjoint(("topic", "partition")),
         is_partition=is_partition,

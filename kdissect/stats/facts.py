@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 SLOW_US = 2_000_000
-"""A longer service time is a flaw: rules need to know when it was. The core has it, too."""
+"""A longer service time is a flaw: rules need to know when it was."""
 
 _MAX_CACHED = 4096  # endpoints whose text is cached
 
@@ -41,6 +41,7 @@ class Facts:
         sessions: the open fetch sessions, for ``positions``; None: these are not needed. The exchanges of a
             session must come in order.
         is_partition: which partitions to keep in ``touched`` and ``positions``; None: all.
+        positions: after a Fetch that the core has added to its session; None: ``sessions`` have them.
 
     Attributes:
         api: API name; ``api 99`` for an unknown key, ``SASL token`` for a token outside Kafka's framing,
@@ -77,6 +78,7 @@ class Facts:
         exchange: Exchange,
         sessions: FetchSessions | None = None,
         is_partition: PartitionTest | None = None,
+        positions: Sequence[Position] | None = None,
     ) -> None:
         self.exchange = exchange
         self.api = exchange.api or _unnamed(exchange)
@@ -92,8 +94,8 @@ class Facts:
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_us is None else max(0, latency_us)
         self.touched: list[Touched] = touched(exchange)
-        self.positions: Sequence[Position] = ()
-        if sessions is not None and exchange.api_key == FETCH:
+        self.positions: Sequence[Position] = positions or ()
+        if positions is None and sessions is not None and exchange.api_key == FETCH:
             self.positions = sessions.feed(exchange, self.touched)
         if is_partition is not None:
             ids = {name: topic_id for topic_id, name in exchange.topic_ids.items()}

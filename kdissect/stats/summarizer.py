@@ -58,6 +58,7 @@ from kdissect.stats.versions import VersionUse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from kdissect.exchanges.fetch_sessions import Position
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
     from kdissect.options import Options
@@ -178,11 +179,16 @@ class Summarizer(Summed):
         )
         self._waiting, self._waiting_bytes = [], 0
 
-    def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
+    def feed(
+        self,
+        exchange: Exchange,
+        is_partition: PartitionTest | None = None,
+        positions: Sequence[Position] | None = None,
+    ) -> None:
         """Count an exchange, and of its partitions those that are selected. Some counts wait for
-        ``settle``.
+        ``settle``. ``positions``: as for ``Facts``.
         """
-        self._waiting.append(Facts(exchange, self._sessions, is_partition))
+        self._waiting.append(Facts(exchange, self._sessions, is_partition, positions))
         self._waiting_bytes += exchange.held_bytes + exchange.decoded_bytes
         if len(self._waiting) >= _CHUNK or self._waiting_bytes >= _WAITING_BYTES:
             self._count()
@@ -201,7 +207,7 @@ class Summarizer(Summed):
             context,
             log,
             self._feed_counted,
-            lambda exchange: self.feed(exchange, is_partition),
+            self.feed,
             self._sessions,
             slowest=self.traffic.slowest,
             interval=lambda: 0 if self.intervals is None else self.intervals.length_ns,
@@ -403,9 +409,14 @@ class HealthCounts(Summed):
         """See ``Summarizer``."""
         return _sink(self, options, criteria)
 
-    def feed(self, exchange: Exchange, is_partition: PartitionTest | None = None) -> None:
-        """Count an exchange, and of its partitions those that are selected."""
-        self.count(Facts(exchange, self.sessions, is_partition))
+    def feed(
+        self,
+        exchange: Exchange,
+        is_partition: PartitionTest | None = None,
+        positions: Sequence[Position] | None = None,
+    ) -> None:
+        """See ``Summarizer``."""
+        self.count(Facts(exchange, self.sessions, is_partition, positions))
 
     def count(self, tally: Tally) -> None:
         """Count a tally; the facts of an exchange must know of ``sessions``."""
@@ -420,7 +431,7 @@ class HealthCounts(Summed):
             context,
             log,
             self.count,
-            lambda exchange: self.feed(exchange, is_partition),
+            self.feed,
             self.sessions,
             is_partition=is_partition,
         )

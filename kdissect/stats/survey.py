@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kdissect.anomalies import CATALOGUE, NOTE
 from kdissect.exchanges.learned import Listeners
 from kdissect.exchanges.outcomes import outcome
-from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, IdleTick, Packet, PacketBlock
+from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, UNACKNOWLEDGED, IdleTick, Packet, PacketBlock
 from kdissect.stats.sums import (
     Summed,
     earliest,
@@ -165,12 +165,17 @@ class Survey(Summed):
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
             _count(self.unknown, (exchange.api_key, exchange.api_version), self._max)
 
-    def _count_usual(self, exchanges: int) -> None:
-        """Count answered exchanges without anomalies."""
-        self.kinds[ANSWERED] += exchanges
-        self.outcomes[ANSWERED] += exchanges
-        self.complete += exchanges
-        self.whole += exchanges
+    def _count_usual(self, answered: int, unacknowledged: int) -> None:
+        """Count exchanges without anomalies."""
+        for kind, result, number in (
+            (ANSWERED, ANSWERED, answered),
+            (UNACKNOWLEDGED, NOT_EXPECTED, unacknowledged),
+        ):
+            if number:
+                self.kinds[kind] += number
+                self.outcomes[result] += number
+        self.complete += answered + unacknowledged
+        self.whole += answered + unacknowledged
 
 
 def _count(counter: Counter[Key], key: Key, limit: int) -> None:

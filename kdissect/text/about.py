@@ -85,7 +85,7 @@ def describe_undecoded(exchange: Exchange, context: PlanContext) -> bool:
     if not response.data.startswith(tags, CORRELATION_ID_BYTES):
         return False
     response_pos = CORRELATION_ID_BYTES + len(tags)
-    names, limits, protocols = context.names, context.limits, context.protocols
+    names, limits, protocols = context.names, context.limits, context.decoding.protocols
     described = line.text(
         (request.data, header.body_pos),
         (response.data, response_pos),

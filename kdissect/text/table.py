@@ -360,7 +360,7 @@ class ExchangeTable(LineTable["Exchange"]):
 
     def _core_plan(self, context: PlanContext) -> LinePlan:
         *of_ends, of_client, of_api, of_latency = self._views
-        names, limits, protocols = context.names, context.limits, context.protocols
+        names, limits, protocols = context.names, context.limits, context.decoding.protocols
 
         def cells(
             views: Sequence[LineView],

@@ -10,15 +10,16 @@ const MAX_MS: i64 = (1 << 61) / MS_NS;
 /// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
 const MAX_PARTITIONS: usize = 4096;
 
-/// The ID under which Python keeps the partitions whose last response had records, or an offset out of range,
-/// as they were requested.
+/// The ID of the partitions whose last response had records, or an offset out of range, as they were requested.
 const ANSWERED: i64 = 0;
+/// The error after which a consumer goes on elsewhere.
+const OUT_OF_RANGE: i64 = 1;
 
 /// The positions in the partitions of a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Session {
     topics: BTreeMap<String, BTreeMap<i64, Position>>,
-    count: usize,
+    pub count: usize,
 }
 
 /// Those of a connection.
@@ -43,6 +44,7 @@ pub struct Position {
     pub log_start: Option<i64>,
     pub error: i64,
     pub repeats: i64,
+    pub skipped: i64,
     /// Whether the ID of the topic stands for its name.
     pub is_nameless: bool,
 }
@@ -61,19 +63,38 @@ impl Position {
         }
     }
 
-    /// With what neither message says, which is as it was after the previous Fetch of the session.
-    pub fn after(&self, previous: Option<&Position>) -> Position {
+    /// With what neither message says, which is as it was after the `previous` Fetch of the session. `answered`: as it
+    /// was requested before, if records or an offset out of range came.
+    fn after(&self, previous: Option<&Position>, answered: Option<&Position>) -> Position {
         let or_previous =
             |value: Option<i64>, of: fn(&Position) -> Option<i64>| value.or(previous.and_then(of));
-        let fetch_offset = or_previous(self.fetch_offset, |previous| previous.next_offset);
+        let (mut fetch_offset, end) = (self.fetch_offset, self.next_offset);
+        let lost = answered.filter(|answered| answered.error != 0);
+        let skipped = lost.and_then(|lost| Some(fetch_offset? - lost.fetch_offset?));
+        let answered = answered.filter(|answered| answered.error == 0);
+        if let (None, Some(end), Some(answered)) = (fetch_offset, end, answered) {
+            if end <= answered.next_offset.unwrap_or(0) {
+                fetch_offset = answered.fetch_offset; // an unnamed partition is requested as before, and so it was
+            }
+        }
+        let fetch_offset = or_previous(fetch_offset, |previous| previous.next_offset);
+        let repeated =
+            answered.filter(|answered| fetch_offset.is_some() && answered.fetch_offset == fetch_offset);
         Position {
             fetch_offset,
-            next_offset: self.next_offset.or(fetch_offset),
+            next_offset: end.filter(|_| repeated.is_none()).or(fetch_offset),
             high_watermark: or_previous(self.high_watermark, |previous| previous.high_watermark),
             last_stable: or_previous(self.last_stable, |previous| previous.last_stable),
             log_start: or_previous(self.log_start, |previous| previous.log_start),
+            repeats: repeated.map_or(0, |answered| answered.repeats.saturating_add(1)),
+            skipped: skipped.unwrap_or(0),
             ..*self
         }
+    }
+
+    /// Whether it is requested again, although records came, or follows an offset out of range.
+    pub fn is_odd(&self) -> bool {
+        self.repeats != 0 || self.skipped != 0
     }
 
     /// The next offset, and the records behind it.
@@ -105,7 +126,12 @@ pub struct Step {
     pub named: Vec<String>,
     /// The one that the response belongs to; 0: none.
     pub assigned: i64,
+    /// Whether the response is nothing but an error: then it says nothing of partitions, and the session is over.
+    pub is_failed: bool,
 }
+
+/// A partition after a Fetch: topic, number, position, and the offset after the records that came.
+pub type PartitionAfter<'p> = (&'p str, i64, &'p Position, Option<i64>);
 
 impl Step {
     /// Whether there is a session, before or after it.
@@ -158,13 +184,12 @@ impl Session {
         }
     }
 
-    fn change<'p>(&mut self, step: &Step, positions: impl Iterator<Item = (&'p str, i64, &'p Position)>) {
+    fn change<'p>(&mut self, step: &Step, fetched: impl Iterator<Item = PartitionAfter<'p>>) {
         for (topic, partition) in &step.forgotten {
             self.forget(topic, *partition);
         }
-        for (topic, partition, position) in positions {
-            let position = position.after(self.get(topic, partition));
-            self.set(topic, partition, position);
+        for (topic, partition, position, _) in fetched {
+            self.set(topic, partition, *position);
         }
     }
 
@@ -228,52 +253,31 @@ impl Sessions {
         session.max(count(ANSWERED)) + partitions <= MAX_PARTITIONS
     }
 
-    /// Whether a Fetch requests the offset of the one before, although that one returned records, or follows
-    /// an offset out of range.
-    pub fn is_odd(&self, step: &Step, topic: &str, partition: i64, position: &Position) -> bool {
-        let of = |id: i64| {
-            self.by_id
-                .get(&id)
-                .and_then(|session| session.get(topic, partition))
-        };
-        let Some(answered) = of(ANSWERED) else {
-            return false;
-        };
-        if answered.error != 0 {
-            return true;
-        }
-        let previous = of(step.requested).filter(|_| step.is_incremental);
-        let requested = match (position.fetch_offset, position.next_offset) {
-            (None, Some(end)) if Some(end) <= answered.next_offset => answered.fetch_offset,
-            (None, _) => previous.and_then(|previous| previous.next_offset),
-            (fetch_offset, _) => fetch_offset,
-        };
-        requested.is_some() && requested == answered.fetch_offset
+    /// The position in a partition after a Fetch, whose messages say this of it.
+    pub fn after(&self, step: &Step, topic: &str, partition: i64, position: &Position) -> Position {
+        let of =
+            |session: Option<&'_ Session>| session.and_then(|session| session.get(topic, partition).copied());
+        let mut forgotten = step.forgotten.iter();
+        let is_forgotten = forgotten.any(|each| (each.0.as_str(), each.1) == (topic, partition));
+        let previous = of(self.continued_by(step)).filter(|_| !is_forgotten);
+        position.after(previous.as_ref(), of(self.by_id.get(&ANSWERED)).as_ref())
     }
 
-    /// Notes whether a response had records, up to `end`; `position`: after it.
-    pub fn answer(&mut self, topic: &str, partition: i64, position: &Position, end: Option<i64>) {
-        let session = self.by_id.entry(ANSWERED).or_default();
-        self.count -= session.count;
-        match end {
-            Some(_) => session.set(
-                topic,
-                partition,
-                Position {
-                    next_offset: end,
-                    ..*position
-                },
-            ),
-            None => session.forget(topic, partition),
+    /// The positions after a Fetch in all partitions of its session, or in its own if there is none.
+    pub fn all_after<'p>(&self, step: &Step, fetched: impl Iterator<Item = PartitionAfter<'p>>) -> Session {
+        if step.is_failed {
+            return Session::default();
         }
-        self.count += session.count;
+        let mut session = self.continued_by(step).cloned().unwrap_or_default();
+        session.change(step, fetched);
+        session
     }
 
-    /// Takes out the session of a Fetch, with the positions after it.
+    /// Takes out the session of a Fetch, with the positions after it. Without a session, it has none.
     pub fn advance<'p>(
         &mut self,
         step: &Step,
-        positions: impl Iterator<Item = (&'p str, i64, &'p Position)>,
+        fetched: impl Iterator<Item = PartitionAfter<'p>> + Clone,
     ) -> Session {
         let mut session = Session::default();
         if step.requested != 0 {
@@ -283,18 +287,48 @@ impl Sessions {
                 session = known;
             }
         }
-        session.change(step, positions);
+        if step.is_failed {
+            return Session::default();
+        }
+        for each in fetched.clone() {
+            self.answer(each);
+        }
+        if step.has_session() {
+            session.change(step, fetched);
+        }
         session
+    }
+
+    /// Notes whether a response had records, or an offset out of range.
+    fn answer(&mut self, (topic, partition, position, end): PartitionAfter<'_>) {
+        let session = self.by_id.entry(ANSWERED).or_default();
+        self.count -= session.count;
+        match (position.error, end) {
+            (0, Some(_)) => {
+                let next_offset = end;
+                session.set(
+                    topic,
+                    partition,
+                    Position {
+                        next_offset,
+                        ..*position
+                    },
+                );
+            }
+            (OUT_OF_RANGE, _) => session.set(topic, partition, *position),
+            _ => session.forget(topic, partition),
+        }
+        self.count += session.count;
     }
 
     /// Keeps the positions until the next Fetch of the session.
     pub fn keep(&mut self, step: &Step, mut session: Session) {
-        if step.assigned == 0 || session.count == 0 {
+        if step.assigned == 0 || step.is_failed || session.count == 0 {
             return;
         }
         for position in session.topics.values_mut().flat_map(BTreeMap::values_mut) {
             position.fetch_offset = position.next_offset;
-            position.repeats = 0;
+            (position.repeats, position.skipped) = (0, 0);
         }
         self.set(step.assigned, session);
     }
@@ -317,6 +351,7 @@ mod tests {
             forgotten: Vec::new(),
             named: Vec::new(),
             assigned,
+            is_failed: false,
         }
     }
 
@@ -334,10 +369,24 @@ mod tests {
         step: &Step,
         positions: &[(i64, Position)],
     ) -> Vec<(i64, Option<(i64, i64)>)> {
-        let named = positions
+        let after: Vec<_> = positions
             .iter()
-            .map(|(partition, position)| ("orders", *partition, position));
-        let session = sessions.advance(step, named);
+            .map(|(partition, each)| {
+                (
+                    *partition,
+                    sessions.after(step, "orders", *partition, each),
+                    each.next_offset,
+                )
+            })
+            .collect();
+        let fetched = after
+            .iter()
+            .map(|(partition, position, end)| ("orders", *partition, position, *end));
+        let previewed = sessions.all_after(step, fetched.clone()).count;
+        let session = sessions.advance(step, fetched);
+        if step.has_session() {
+            assert_eq!(session.count, previewed);
+        }
         let all = session.topics().flat_map(|(_, partitions)| partitions);
         let lags = all
             .map(|(partition, position)| (*partition, position.lag()))

@@ -258,7 +258,7 @@ impl Fields {
         let marks = fetched.into_iter().filter_map(|(topic, partition, each)| {
             let end = |name| field(Some(each), name).ok().flatten().unwrap_or(-1);
             let high_watermark = end(self.high_watermark);
-            if high_watermark < 0 || end(self.error_code) > 0 {
+            if high_watermark < 0 || each.get(self.error_code).is_some_and(Value::is_true) {
                 return None;
             }
             let last_stable = match end(self.last_stable_offset) {

@@ -209,24 +209,29 @@ impl Fetcher {
 
 /// What a Fetch reads from a partition.
 pub struct Read {
+    /// Whether the numbers of its records are known, and none of them are markers of transactions.
+    pub is_plain: bool,
     pub bytes: u64,
     pub records: u64,
     /// How many batches have each codec.
     pub codecs: Vec<(&'static str, u64)>,
     pub is_fetched: bool,
+    /// What the messages say of it, see [`Sessions::after`].
     pub position: Position,
+    /// The offset after the records.
+    pub end: Option<i64>,
 }
 
 impl Read {
     /// `data`: the records, if there is such a field. `position`: what the messages say of it.
     pub fn of(data: Option<&[u8]>, mut position: Position) -> Result<Self, Odd> {
-        let (mut records, mut codecs) = (0, Vec::new());
+        let (mut records, mut codecs) = (Some(0), Vec::new());
         let mut newest_ms = None;
         for entry in entries(data.unwrap_or_default()) {
             let entry = entry.map_err(|_| Why::Records.odd())?;
             let number = entry.records();
             let number = number.filter(|_| !entry.batch().is_some_and(Batch::is_control));
-            records += number.ok_or_else(|| Why::Records.odd())?;
+            records = records.zip(number).map(|(records, number)| records + number);
             tally(&mut codecs, entry.codec(), 1);
             let next = entry.last_offset().ok().and_then(|last| last.checked_add(1));
             position.next_offset = Some(next.ok_or_else(|| Why::Records.odd())?);
@@ -235,10 +240,12 @@ impl Read {
         position.newest_ms = newest_ms.filter(|ms| *ms != -1);
         position.check()?;
         Ok(Read {
+            is_plain: records.is_some(),
             bytes: data.map_or(0, |data| data.len() as u64),
-            records,
+            records: records.unwrap_or(0),
             codecs,
             is_fetched: data.is_some(),
+            end: position.next_offset,
             position,
         })
     }
@@ -345,6 +352,7 @@ impl Fields {
             high_watermark: end(self.high_watermark)?,
             last_stable: end(self.last_stable_offset)?,
             log_start: end(self.log_start_offset)?,
+            error: each.error.unwrap_or(0),
             is_nameless: each.is_nameless(),
             ..Position::default()
         };
@@ -397,6 +405,7 @@ impl Fields {
             forgotten,
             named,
             assigned: field(Some(response), self.session_id)?.unwrap_or(0),
+            is_failed: response.get(self.error_code).is_some_and(Value::is_true),
         })
     }
 

@@ -1219,10 +1219,11 @@ impl Lending {
             Some(shared) => shared,
             None => page.shared(known)?,
         };
+        let interface = self.interfaces.get(request.interface).ok_or(Odd)?;
         let written = if let Some(response) = response {
             let answered = Answered {
                 known,
-                interface: self.interfaces.get(request.interface).ok_or(Odd)?,
+                interface,
                 number: finished.number,
                 header,
                 request,
@@ -1235,6 +1236,8 @@ impl Lending {
         } else {
             let unacknowledged = Unacknowledged {
                 known,
+                interface,
+                number: finished.number,
                 header,
                 request,
                 completed_ns: finished.order().0,

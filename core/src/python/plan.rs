@@ -18,7 +18,7 @@ use crate::python::handle::Object;
 use crate::python::line::{followed, PyLine};
 use crate::python::opener::keep_interrupt;
 use crate::python::row::{MentionsPlan, PyRow};
-use crate::python::state::MemoryState;
+use crate::python::state::{MemoryState, NamedPosition};
 use crate::sinks::cells::Content;
 use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
@@ -161,12 +161,13 @@ impl Receivers {
                     counted.interface,
                     counted.identity,
                     counted.client_id,
-                    (counted.exchanges, counted.served),
+                    (counted.exchanges, counted.served, counted.unacknowledged),
                     counted.is_selected,
                     counted.bytes,
                     times,
                     counted.last_call,
                     counted.waited,
+                    (counted.throttle_ns, counted.muted_ns, counted.is_refused),
                 );
                 give_to(py, &self.connection, arguments)
             }
@@ -460,7 +461,8 @@ fn whole_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Wh
                         (exchange.known.info()?, exchange.number),
                         (header.api_key, header.api_version),
                         client_id.transpose().map_err(|_| Odd)?,
-                        [exchange.request, exchange.response].map(|frame| frame_form(py, exchange, frame)),
+                        [exchange.request, exchange.response]
+                            .map(|frame| frame_form(py, exchange.interface, frame)),
                     );
                     let (rows, kept): (Vec<Bound<'_, PyAny>>, Option<Handle>) = events.call(py, arguments)?;
                     Ok(Events {
@@ -496,14 +498,14 @@ fn event_row(row: &Bound<'_, PyAny>) -> PyResult<EventRow> {
 /// The arguments of a `Frame` of kdissect/model.py.
 fn frame_form<'py>(
     py: Python<'py>,
-    exchange: &Answered<'_>,
+    interface: &Handle,
     frame: &Frame,
 ) -> (Bound<'py, PyBytes>, usize, u64, Bound<'py, PyAny>, i64, i64) {
     (
         PyBytes::new(py, &frame.data),
         frame.size,
         frame.packet,
-        exchange.interface.bind(py).clone(),
+        interface.bind(py).clone(),
         frame.start_ns,
         frame.end_ns,
     )
@@ -610,6 +612,7 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
     Ok(TallyPlan {
         common: common_plan(plan, row_api)?,
         waiting: waiting(&plan.getattr("log")?, receivers)?,
+        refused: get(plan, "refused")?,
         memory: memory_plan(&plan.getattr("memory")?, receivers)?,
         slowest: get(plan, "slowest")?,
         interval: Box::new(move || Python::attach(|py| interval.call(py, ()))),
@@ -629,12 +632,13 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
             })
         }),
         counted: get(plan, "counted")?,
-        one: Box::new(move |exchange, parts| {
+        one: Box::new(move |alone, parts, session| {
             Python::attach(|py| {
-                let (header, identity) = (exchange.header, exchange.known.identity());
-                let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
+                let (header, identity) = (alone.header, alone.known.identity());
+                let client_id = header.raw_client_id(alone.request).map(std::str::from_utf8);
+                let frame = |frame: &Frame| frame_form(py, alone.interface, frame);
                 let arguments = (
-                    (exchange.known.info()?, exchange.number),
+                    (alone.known.info()?, alone.number),
                     (
                         header.api_key,
                         header.api_version,
@@ -643,12 +647,15 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
                         header.body_pos,
                     ),
                     identity.each_ref(),
-                    [exchange.request, exchange.response].map(|frame| frame_form(py, exchange, frame)),
-                    (parts.all(), parts.think_us),
+                    (frame(alone.request), alone.response.map(frame)),
+                    parts.map(|parts| (parts.all(), parts.think_us)),
+                    session.map(|session| session.positions().map(NamedPosition::of).collect::<Vec<_>>()),
                 );
                 one.call(py, arguments)
             })
         }),
+        slow_us: get(plan, "slow_us")?,
+        queued_us: get(plan, "queued_us")?,
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })

@@ -355,12 +355,13 @@ impl NamedPosition {
             log_start: self.log_start_offset,
             error: self.error,
             repeats: self.repeats,
+            skipped: self.skipped,
             is_nameless: self.topic.is_id,
         };
         (self.topic.text, self.partition, position)
     }
 
-    fn of((topic, partition, position): (String, i64, Position)) -> Self {
+    pub fn of((topic, partition, position): (String, i64, Position)) -> Self {
         NamedPosition {
             topic: TopicText {
                 text: topic,
@@ -375,7 +376,7 @@ impl NamedPosition {
             log_start_offset: position.log_start,
             error: position.error,
             repeats: position.repeats,
-            skipped: 0,
+            skipped: position.skipped,
         }
     }
 }

@@ -536,9 +536,6 @@ impl Criteria {
         };
         let pace = mentions.as_ref().and_then(|mentions| mentions.pace.as_ref());
         let (pace, bodies) = pace.zip(bodies.as_ref()).ok_or(Odd)?;
-        if pace.names.throttle_time_ms(&bodies.response).unwrap_or(0) != 0 {
-            return Err(Why::Throttled.odd());
-        }
         let exchange = Paced {
             api_key: candidate.header.api_key,
             request: candidate.request,

@@ -1,10 +1,12 @@
-//! Answered exchanges -> the counts of kdissect/stats/connection_log.py, by connection.
+//! Exchanges that are whole -> the counts of kdissect/stats/connection_log.py, by connection.
 
 use std::collections::HashMap;
 
 use crate::exchanges::connection::API_VERSIONS;
-use crate::sinks::facts::{Answered, Handle};
+use crate::sinks::facts::{Answered, Handle, Known, Unacknowledged};
 use crate::Odd;
+
+const MS_NS: i64 = 1_000_000;
 
 /// The counts since the caller last took them.
 pub struct Log {
@@ -21,9 +23,16 @@ pub struct Counted {
     pub interface: Handle,
     pub client_id: Option<String>,
     pub first_ns: i64,
+    /// Those that were answered.
     pub exchanges: u64,
     /// Those of them that are no handshake; see `HANDSHAKE_APIS` of kdissect/stats/connection_log.py.
     pub served: u64,
+    pub unacknowledged: u64,
+    /// The sum of throttle times, and until when the last of them holds.
+    pub throttle_ns: i64,
+    pub muted_ns: i64,
+    /// Whether a response refuses the client.
+    pub is_refused: bool,
     pub is_selected: bool,
     /// Of requests and responses.
     pub bytes: [u64; 2],
@@ -56,10 +65,14 @@ impl Log {
     ) -> Result<(), Odd> {
         let info = exchange.known.info()?;
         self.exchanges += 1;
-        let counted = self
-            .connections
-            .entry(info.address)
-            .or_insert_with(|| Counted::new(info.clone(), exchange));
+        let counted = self.connections.entry(info.address).or_insert_with(|| {
+            Counted::new(
+                info.clone(),
+                exchange.interface,
+                exchange.request.start_ns,
+                exchange.known,
+            )
+        });
         counted.place = self.exchanges;
         counted.add(exchange, client_id, bytes, &self.waiting);
         Ok(())
@@ -75,18 +88,22 @@ impl Log {
 
 impl Counted {
     /// Empty counts for the connection of an exchange.
-    pub fn new(info: Handle, exchange: &Answered<'_>) -> Self {
+    pub fn new(info: Handle, interface: &Handle, first_ns: i64, known: &dyn Known) -> Self {
         Counted {
             info,
-            interface: exchange.interface.clone(),
+            interface: interface.clone(),
             client_id: None,
-            first_ns: exchange.request.start_ns,
+            first_ns,
             exchanges: 0,
             served: 0,
+            unacknowledged: 0,
+            throttle_ns: 0,
+            muted_ns: 0,
+            is_refused: false,
             is_selected: false,
             bytes: [0, 0],
             place: 0,
-            identity: exchange.known.identity().clone(),
+            identity: known.identity().clone(),
             last_ns: 0,
             last_call: None,
             waited: Vec::new(),
@@ -102,20 +119,16 @@ impl Counted {
         waiting: &[i16],
     ) {
         let (request, response) = (exchange.request, exchange.response);
-        if self.client_id.is_none() {
-            self.client_id = client_id.map(str::to_owned);
-        }
-        for (known, new) in self.identity.iter_mut().zip(exchange.known.identity()) {
-            if !known.is(new) {
-                *known = new.clone();
-            }
-        }
+        self.add_any(
+            exchange.known,
+            client_id,
+            bytes,
+            exchange.is_selected,
+            response.end_ns,
+        );
         let api_key = exchange.header.api_key;
         self.exchanges += 1;
         self.served += u64::from(api_key != API_VERSIONS); // the core leaves the others to Python
-        self.is_selected |= exchange.is_selected;
-        self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
-        self.last_ns = response.end_ns;
         if waiting.contains(&api_key) {
             if !self.waited.contains(&api_key) {
                 self.waited.push(api_key);
@@ -123,5 +136,43 @@ impl Counted {
         } else {
             self.last_call = Some((request.end_ns, response.start_ns));
         }
+    }
+
+    /// Adds what a response says: its throttle time, and whether it refuses the client.
+    pub fn note_response(&mut self, throttle_time_ms: i64, end_ns: i64, is_refused: bool) {
+        if throttle_time_ms != 0 {
+            let throttle_ns = throttle_time_ms.max(0) * MS_NS;
+            self.throttle_ns += throttle_ns;
+            self.muted_ns = self.muted_ns.max(end_ns + throttle_ns);
+        }
+        self.is_refused |= is_refused;
+    }
+
+    /// Adds a request that expects no response.
+    pub fn add_unacknowledged(&mut self, exchange: &Unacknowledged<'_>, client_id: Option<&str>, bytes: u64) {
+        let (known, is_selected) = (exchange.known, exchange.is_selected);
+        self.add_any(known, client_id, [bytes, 0], is_selected, exchange.request.end_ns);
+        self.unacknowledged += 1;
+    }
+
+    fn add_any(
+        &mut self,
+        known: &dyn Known,
+        client_id: Option<&str>,
+        bytes: [u64; 2],
+        is_selected: bool,
+        last_ns: i64,
+    ) {
+        if self.client_id.is_none() {
+            self.client_id = client_id.map(str::to_owned);
+        }
+        for (before, new) in self.identity.iter_mut().zip(known.identity()) {
+            if !before.is(new) {
+                *before = new.clone();
+            }
+        }
+        self.is_selected |= is_selected;
+        self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
+        self.last_ns = last_ns;
     }
 }

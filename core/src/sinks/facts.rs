@@ -89,6 +89,8 @@ impl Constant {
 /// A request that expects no response.
 pub struct Unacknowledged<'a> {
     pub known: &'a dyn Known,
+    pub interface: &'a Handle,
+    pub number: u64,
     pub header: &'a Header,
     pub request: &'a Frame,
     pub completed_ns: i64,

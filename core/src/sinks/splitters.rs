@@ -11,7 +11,7 @@ use crate::exchanges::memory::ConnectionMemory;
 use crate::exchanges::usage::Fields;
 use crate::kafka::tree::Decoded;
 use crate::sinks::facts::{Answered, Handle};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// Exchanges after which the watermarks of all connections are counted.
 const COUNTED_EVERY: u64 = 1024;
@@ -105,6 +105,12 @@ impl Splitter {
         decoded: &Decoded<'_>,
     ) -> Result<(Parts, Change), Odd> {
         let &Paced { is_fetch, names, .. } = exchange;
+        if names
+            .throttle_time_ms(&decoded.response)
+            .is_some_and(|ms| ms != 0)
+        {
+            return Err(Why::Throttled.odd());
+        }
         let mut marks = Vec::new();
         let waited = match (exchange.api_key, is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),

@@ -7,9 +7,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
+use crate::exchanges::connection::{Frame, Header, API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
-use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
+use crate::exchanges::fetch_sessions::{PartitionAfter, Position, Session, Step};
 use crate::exchanges::latency::{Parts, Rest, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
@@ -18,7 +18,7 @@ use crate::exchanges::usage::{
 use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
 use crate::sinks::conditions::{NameTest, Vote};
 use crate::sinks::connection_log::Counted;
-use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, KnownApis};
+use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, Known, KnownApis, Unacknowledged};
 use crate::sinks::handed::{
     Handed, Member, PythonCommitted, PythonNoted, PythonPolls, PythonReadTopic, PythonReported,
     PythonSamples, PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
@@ -40,16 +40,14 @@ const HEARTBEAT: i16 = 12;
 /// The timestamp with which ListOffsets asks for the end of a partition.
 const LATEST: i64 = -1;
 
-/// `SLOW_US` of kdissect/stats/facts.py, and `QUEUED_US` of kdissect/stats/contents.py.
-const SLOW_US: i64 = 2_000_000;
-const QUEUED_US: i64 = 1_000_000;
-
 const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MAX_EXCHANGES: u64 = 1 << 16;
 const MAX_HELD: usize = 8192;
 /// Bytes of messages that Python counts one by one with which there are enough. Decoded, they take more by far.
 const MAX_ONES_BYTES: u64 = 1 << 16;
+/// What the position in a partition of a session counts as, beside a message.
+const POSITION_BYTES: u64 = 64;
 /// Groups of a connection with which there are enough: each of its exchanges is compared with them.
 const MAX_GROUPS: usize = 256;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
@@ -61,6 +59,8 @@ pub struct TallyPlan {
     pub common: CommonPlan<Arc<Row>>,
     /// Keys of APIs whose responses brokers may delay.
     pub waiting: Vec<i16>,
+    /// Errors by which brokers refuse clients.
+    pub refused: Vec<i64>,
     pub memory: MemoryPlan,
     /// Of so many exchanges with the longest service times Python needs more than counts.
     pub slowest: usize,
@@ -77,14 +77,28 @@ pub struct TallyPlan {
     /// they have errors or are not plain, Python counts one by one.
     pub counted: Vec<i16>,
     pub one: MakeOne,
+    /// Exchanges that are served for so long are counted one by one; requests that wait so long are noted.
+    pub slow_us: i64,
+    pub queued_us: i64,
     /// Whether exchanges of different groups of consumers, or with different partitions, are not alike.
     pub by_group: bool,
     pub by_partition: bool,
 }
 
-/// What Python counts of an exchange, with the parts of its latency; it learns which errors are expected, and the
-/// protocols of groups. None: it takes the exchange.
-pub type MakeOne = Box<dyn Fn(&Answered<'_>, &Parts) -> Result<Option<Handle>, Odd> + Send + Sync>;
+/// What Python counts of an exchange, with the parts of its latency, and the positions after a Fetch; it learns which
+/// errors are expected, and the protocols of groups. None: it takes the exchange.
+pub type MakeOne =
+    Box<dyn Fn(&Alone<'_>, Option<&Parts>, Option<Session>) -> Result<Option<Handle>, Odd> + Send + Sync>;
+
+/// An exchange that is counted by itself.
+pub struct Alone<'a> {
+    pub known: &'a dyn Known,
+    pub interface: &'a Handle,
+    pub number: u64,
+    pub header: &'a Header,
+    pub request: &'a Frame,
+    pub response: Option<&'a Frame>,
+}
 
 /// Counts exchanges that are alike together.
 pub struct Tallies {
@@ -327,15 +341,22 @@ type Offset<'b> = (Option<&'b str>, i64);
 struct Fetch<'b, 'a> {
     reader: Fetcher,
     max_wait_ms: i64,
+    /// The partitions that the messages name. Once the session has been taken over, with the positions after it.
     reads: Vec<(&'b Touched<'b, 'a>, Read)>,
     session: Step,
 }
 
 impl Fetch<'_, '_> {
-    /// What the messages say of positions.
-    fn positions(&self) -> impl Iterator<Item = (&str, i64, &Position)> {
+    /// The partitions that the messages name.
+    fn fetched(&self) -> impl Iterator<Item = PartitionAfter<'_>> + Clone {
         let reads = self.reads.iter();
-        reads.map(|(each, read)| (&*each.topic, each.partition, &read.position))
+        reads.map(|(each, read)| (&*each.topic, each.partition, &read.position, read.end))
+    }
+
+    /// Whether it is counted with others.
+    fn is_plain(&self) -> bool {
+        let mut reads = self.reads.iter();
+        reads.all(|(_, read)| read.is_plain && !read.position.is_odd())
     }
 }
 
@@ -394,16 +415,10 @@ impl Sink for Tallies {
         let (request, response) = (exchange.request, exchange.response);
         let decoded = exchange.decoded(&row.bodies, tags, plan.common.budget)?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
-        if throttle_time_ms != 0 {
-            return Err(Why::Throttled.odd());
-        }
         let has_errors = !decoded.errors.is_empty();
         exchange.check_errors(has_errors)?;
         decoded.check()?;
         let api_key = exchange.header.api_key;
-        if api_key == FETCH && has_errors {
-            return Err(Why::Error.odd()); // Python continues its session
-        }
         let names = plan.common.topics(response.end_ns);
         let touched = match &row.partitions {
             Some(plans) => Touched::of(plans, &decoded, &names)?,
@@ -425,15 +440,11 @@ impl Sink for Tallies {
         for each in &touched {
             check(&each.topic, each.partition)?;
         }
-        let piece = request.end_ns.div_euclid(PIECE_NS);
-        let (first_piece, last_piece) = self.pieces.unwrap_or((piece, piece));
-        if piece > last_piece && piece - first_piece >= PIECES {
-            self.is_due = true; // and Python takes the first exchange in the new piece
-            self.pieces = Some((first_piece, piece));
-            return Err(Why::Piece.odd());
-        }
+        let pieces = with(&mut self.pieces, &mut self.is_due, request.end_ns)?;
         row.bodies.learn(&decoded, &names)?;
-        let found = match plan.alike.contains(&api_key) && exchange.is_selected {
+        let is_fetch = api_key == FETCH;
+        let mut found = match plan.alike.contains(&api_key) && exchange.is_selected {
+            _ if is_fetch => Ok(found(exchange, &decoded, row, &touched, &names)?), // it has positions
             _ if has_errors || !plan.counted.contains(&api_key) => Err(Odd),
             true => {
                 let content = self.bodies.of(exchange, &decoded, tags, &plan.content);
@@ -442,33 +453,36 @@ impl Sink for Tallies {
             }
             false => found(exchange, &decoded, row, &touched, &names),
         };
-        if api_key == FETCH {
-            found.as_ref().map_err(|odd| *odd)?;
-        }
         let info = exchange.known.info()?;
         let connection = match self.connections.entry(info.address) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
+            Entry::Vacant(free) => {
+                let log = Counted::new(info.clone(), exchange.interface, request.start_ns, exchange.known);
+                free.insert(CountedConnection::new(plan, log)?)
+            }
         };
         let (cluster, _) = row.learned(api_key, &decoded)?;
         let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
-        if let (Ok(CountedContent::Fetch(fetch)), true) = (&found, exchange.is_selected) {
+        let mut is_alone = has_errors || throttle_time_ms != 0;
+        if let (Ok(CountedContent::Fetch(fetch)), true) = (&mut found, exchange.is_selected) {
             connection.take_over(fetch)?;
+            is_alone |= !fetch.is_plain();
             let session = connection.splitter.memory.sessions.continued_by(&fetch.session);
             for (topic, positions) in session.into_iter().flat_map(Session::topics) {
                 positions.keys().try_for_each(|number| check(topic, *number))?;
             }
         }
+        let fetch = match &found {
+            Ok(CountedContent::Fetch(fetch)) if exchange.is_selected => Some(fetch),
+            _ => None,
+        };
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let is_late = matches!(parts.rest, Rest::Service(SLOW_US..));
-        if is_late && api_key == FETCH && exchange.is_selected {
-            return Err(Why::Late.odd());
-        }
+        is_alone |= matches!(parts.rest, Rest::Service(us) if us >= plan.slow_us);
         let (mut alike, mut slow) = (None, None);
-        if let (Ok(found), true) = (&found, exchange.is_selected && !is_late) {
+        if let (Ok(found), true) = (&found, exchange.is_selected && !is_alone) {
             let member = member(found, &decoded, &row.counted)?;
             let apart = Apart {
                 start_ns,
@@ -503,10 +517,26 @@ impl Sink for Tallies {
         }
         let is_learned = has_errors || matches!(api_key, JOIN_GROUP | SYNC_GROUP);
         let is_one = alike.is_none() && (exchange.is_selected || is_learned);
+        let sessions = &connection.splitter.memory.sessions;
+        let session = fetch
+            .filter(|_| is_one)
+            .map(|fetch| sessions.all_after(&fetch.session, fetch.fetched()));
+        let positions = session.as_ref().map_or(0, |session| session.count);
         let one = match is_one {
-            true => Some((plan.one)(exchange, &parts)?.ok_or_else(|| Why::Content.odd())?),
+            true => {
+                let alone = Alone {
+                    known: exchange.known,
+                    interface: exchange.interface,
+                    number: exchange.number,
+                    header: exchange.header,
+                    request,
+                    response: Some(response),
+                };
+                Some((plan.one)(&alone, Some(&parts), session)?.ok_or_else(|| Why::Content.odd())?)
+            }
             false => None,
         };
+        let is_refused = decoded.errors.iter().any(|code| plan.refused.contains(code));
         // From here on nothing is odd.
         connection.splitter.note(&noted);
         if let Some((rank, slow)) = slow {
@@ -514,17 +544,24 @@ impl Sink for Tallies {
         }
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
         connection.log.add(exchange, client_text, bytes, &plan.waiting);
+        connection
+            .log
+            .note_response(throttle_time_ms, response.end_ns, is_refused);
         connection.log.place = self.added;
         self.added += 1;
         let sessions = &mut connection.splitter.memory.sessions;
+        let session = fetch.map(|fetch| sessions.advance(&fetch.session, fetch.fetched()));
         let mut more = 0;
         if let Some((place, found)) = alike {
             if let Some(group) = connection.groups.get_mut(place) {
-                more = group.add(exchange, &parts, bytes, found, sessions);
+                more = group.add(exchange, &parts, bytes, found, session.as_ref(), plan.queued_us);
             }
         }
+        if let (Some(fetch), Some(session)) = (fetch, session) {
+            sessions.keep(&fetch.session, session);
+        }
         if let (Some(one), true) = (one, exchange.is_selected) {
-            self.ones_bytes += bytes[0] + bytes[1];
+            self.ones_bytes += bytes[0] + bytes[1] + POSITION_BYTES * positions as u64;
             self.ones.push(one);
         }
         let now_known = connection.splitter.known();
@@ -532,7 +569,52 @@ impl Sink for Tallies {
         connection.held += more;
         self.held += more;
         self.exchanges += 1;
-        self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
+        self.pieces = Some(pieces);
+        Ok(())
+    }
+
+    fn feed_unacknowledged(
+        &mut self,
+        exchange: &Unacknowledged<'_>,
+        _shared: &[Option<Constant>],
+        _out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let (known, request) = (exchange.known, exchange.request);
+        if self.partitions.is_some() {
+            return Err(Why::Condition.odd());
+        }
+        let pieces = with(&mut self.pieces, &mut self.is_due, request.end_ns)?;
+        let info = known.info()?;
+        let connection = match self.connections.entry(info.address) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                let log = Counted::new(info.clone(), exchange.interface, request.start_ns, known);
+                free.insert(CountedConnection::new(&self.plan, log)?)
+            }
+        };
+        let client_id = exchange.header.raw_client_id(request);
+        let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
+        let alone = Alone {
+            known,
+            interface: exchange.interface,
+            number: exchange.number,
+            header: exchange.header,
+            request,
+            response: None,
+        };
+        let one = match exchange.is_selected {
+            true => Some((self.plan.one)(&alone, None, None)?.ok_or_else(|| Why::Content.odd())?),
+            false => None,
+        };
+        // From here on nothing is odd.
+        let bytes = SIZE_BYTES + request.data.len() as u64;
+        connection.log.add_unacknowledged(exchange, client_text, bytes);
+        connection.log.place = self.added;
+        self.added += 1;
+        self.ones_bytes += bytes;
+        self.ones.extend(one);
+        self.exchanges += 1;
+        self.pieces = Some(pieces);
         Ok(())
     }
 
@@ -568,6 +650,19 @@ impl Sink for Tallies {
             connection.pass_on(to);
         }
     }
+}
+
+/// The pieces of time with that of an exchange. Odd: all counts must be passed on before a new one, and Python takes the
+/// first exchange in it.
+fn with(pieces: &mut Option<(i64, i64)>, is_due: &mut bool, time_ns: i64) -> Result<(i64, i64), Odd> {
+    let piece = time_ns.div_euclid(PIECE_NS);
+    let (first, last) = pieces.unwrap_or((piece, piece));
+    if piece > last && piece - first >= PIECES {
+        *is_due = true;
+        *pieces = Some((first, piece));
+        return Err(Why::Piece.odd());
+    }
+    Ok((first.min(piece), last.max(piece)))
 }
 
 /// Whether it is no partition of a topic; without a name, it is none in tables of partitions.
@@ -695,10 +790,10 @@ fn consumers(row: &Row, decoded: &Decoded<'_>) -> Result<Option<String>, Odd> {
 }
 
 impl CountedConnection {
-    fn new(plan: &TallyPlan, exchange: &Answered<'_>, info: &Handle) -> Result<Self, Odd> {
+    fn new(plan: &TallyPlan, log: Counted) -> Result<Self, Odd> {
         Ok(CountedConnection {
-            log: Counted::new(info.clone(), exchange),
-            splitter: Splitter::new(&plan.memory, info.clone())?,
+            splitter: Splitter::new(&plan.memory, log.info.clone())?,
+            log,
             held: 0,
             groups: Vec::new(),
             has_cluster: false,
@@ -736,24 +831,23 @@ impl CountedConnection {
         (self.groups.len() - 1, true)
     }
 
-    /// Takes over the sessions that a Fetch continues. One that requests an offset again is odd, and so is one
-    /// after an offset out of range.
-    fn take_over(&mut self, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
+    /// Takes over the sessions that a Fetch continues, and finds its positions.
+    fn take_over(&mut self, fetch: &mut Fetch<'_, '_>) -> Result<(), Odd> {
         let (step, sessions) = (&fetch.session, &mut self.splitter.memory.sessions);
         sessions.take_over(step)?;
-        let mut positions = fetch.positions();
-        let is_odd = sessions.is_named_since(step)
-            || positions.any(|(topic, partition, each)| sessions.is_odd(step, topic, partition, each));
-        match sessions.has_room(step, fetch.reads.len()) && !is_odd {
-            true => Ok(()),
-            false => Err(Odd),
+        if sessions.is_named_since(step) || !sessions.has_room(step, fetch.reads.len()) {
+            return Err(Why::Session.odd());
         }
+        for (each, read) in &mut fetch.reads {
+            read.position = sessions.after(step, &each.topic, each.partition, &read.position);
+        }
+        Ok(())
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
     fn pass_on(mut self, to: &mut Vec<Handed>) {
         self.groups.sort_by_key(|group| group.last);
-        if self.log.exchanges == 0 {
+        if self.log.exchanges + self.log.unacknowledged == 0 {
             return;
         }
         to.extend(self.splitter.give_back().map(Handed::Memory));
@@ -830,7 +924,8 @@ impl Group {
         parts: &Parts,
         bytes: [u64; 2],
         found: &CountedContent<'_, '_>,
-        sessions: &mut Sessions,
+        session: Option<&Session>,
+        queued_us: i64,
     ) -> usize {
         let (request, response) = (exchange.request, exchange.response);
         let stamp = (request.end_ns, exchange.number);
@@ -846,7 +941,7 @@ impl Group {
         }
         if parts.queued_us != 0 {
             self.queued_us.add(parts.queued_us);
-            if parts.queued_us >= QUEUED_US {
+            if parts.queued_us >= queued_us {
                 self.queued.add(stamp);
             }
         }
@@ -918,30 +1013,18 @@ impl Group {
                         tally(&mut known.codecs, codec, count);
                     }
                     if !fetch.session.has_session() {
-                        let position = read.position.after(None);
-                        known.see(time_ns, stamp, &position);
-                        let end = read.position.next_offset;
-                        sessions.answer(&each.topic, each.partition, &position, end);
+                        known.see(time_ns, stamp, &read.position);
                     }
                 }
-                if fetch.session.has_session() {
-                    let session = sessions.advance(&fetch.session, fetch.positions());
-                    for (name, partitions) in session.topics() {
-                        let topic = topic_named(&mut reads.topics, name, completed_ns);
-                        if partitions.values().any(|each| each.is_nameless) {
-                            topic.id = Some(name.to_owned());
-                        }
-                        for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
-                            let known = topic.read(*partition, &mut more);
-                            known.see(time_ns, stamp, position);
-                        }
+                for (name, partitions) in session.into_iter().flat_map(Session::topics) {
+                    let topic = topic_named(&mut reads.topics, name, completed_ns);
+                    if partitions.values().any(|each| each.is_nameless) {
+                        topic.id = Some(name.to_owned());
                     }
-                    for (topic, partition, read) in fetch.positions() {
-                        if let Some(position) = session.get(topic, partition) {
-                            sessions.answer(topic, partition, position, read.next_offset);
-                        }
+                    for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
+                        let known = topic.read(*partition, &mut more);
+                        known.see(time_ns, stamp, position);
                     }
-                    sessions.keep(&fetch.session, session);
                 }
             }
             (Detail::Versions(reported), CountedContent::Versions(apis)) => {
