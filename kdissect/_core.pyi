@@ -41,6 +41,8 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``WholePlan.has_cluster``: see ``TallyPlan.has_cluster``.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.label``: which topics are Kafka's own is Python's; called once for each topic.
+* ``RecordPlan.opens``: control records, and those of Kafka's own topics, are decoded and redacted by Python.
+* ``RecordPlan.open_messages``: Python opens messages in messages, and follows the protocols of groups.
 * ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.
 * ``RecordPlan.is_partition``, ``TallyPlan.is_partition``: globs are Python's; called once for each partition.
 * ``RecordPlan.selects``: patterns and schemas are Python's; called for each record if the options say so.

@@ -353,11 +353,17 @@ class Dissection:
                 if sink.rows == max_rows:
                     raise _EnoughError
 
-        if plan.release is not None:
-            self._write = plan.release
+        if (release := plan.release) is not None:
+
+            def write(written: WrittenText) -> None:
+                release(written)
+                if sink.rows == max_rows:
+                    raise _EnoughError
+
+            self._write = write
 
         self._describe = plan.describe
-        rows_left = None if max_rows is None else lambda: max_rows - sink.rows
+        rows_left = None if max_rows is None or not plan.has_row_each else lambda: max_rows - sink.rows
         self._finish(plan, take, self._resolver, rows_left=rows_left)
 
     def _finish(

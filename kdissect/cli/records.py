@@ -45,13 +45,14 @@ from kdissect.phrases import json_writer, many, most_frequent
 from kdissect.query.where import compile_where
 from kdissect.sinks.records import RecordRows
 from kdissect.tables.columns import RECORD, RECORD_NAMES, is_about_records, resolve_record, selected
-from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordCsv, RecordLines
+from kdissect.tables.lines import OPTIONAL, CsvLines, FieldLines, JsonLines, RecordColumns, RecordLines
+from kdissect.tables.native_rows import are_of_records
 from kdissect.tables.record_files import RecordFiles
 from kdissect.text.table import RecordTable, RecordTally
 from kdissect.text.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol, TextIO
 
     from kdissect.capture.live import CaptureSettings
@@ -62,7 +63,9 @@ if TYPE_CHECKING:
     from kdissect.query.records import Records
     from kdissect.query.where import Where
     from kdissect.runs.run import Query, Run
+    from kdissect.sinks.records import NativeWriter
     from kdissect.sinks.sink import Demand
+    from kdissect.tables.columns import Column
     from kdissect.text.style import Times
 
     class RecordWriter(Protocol):
@@ -200,8 +203,8 @@ empty or new.
 @click.option("-q", "--quiet", is_flag=True, help="Show only a count of records.")
 @times_option
 @jobs_option(
-    "Always 1 for --unique, -o, -q, -t d, -t dd, and stdin; 1 by default if the native core writes the "
-    "records to a file or pipe, which is faster."
+    "Always 1 for --unique, -o, -q, -t d, -t dd, and stdin, and if the native core writes the records to a "
+    "file or pipe, which is faster."
 )
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @color_option
@@ -222,7 +225,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     output.check()
     names = {*output.fields, *(where.names if where is not None else ())}
     query = query.with_fields(names)
-    if not names:
+    if all(RECORD_NAMES[name.partition(".")[0]] in RECORD for name in names):
         query = query.without_latency_parts()
     # Lines from a pipe do not wait for another copy of their batch.
     is_linked = output.is_table and query.are_files
@@ -238,12 +241,10 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets, schemas=schemas)
     is_whole = record_filter.matches_all and schemas is None
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
-    is_text = output.is_table or output.as_json or output.as_csv
-    is_native = is_text and not output.fields and schemas is None and record_filter.is_simple
-    is_native = is_native and core.is_used and not (count or output.flush)
+    is_native = core.is_used and output.is_native and schemas is None and record_filter.is_simple
     is_faster_alone = is_native and not (sys.stdout and sys.stdout.isatty())
-    by_default = not (count or output.flush or is_faster_alone)
-    jobs = processes(query, jobs, by_default=by_default, allowed=can_run_in_parallel)
+    by_default = not (count or output.flush)
+    jobs = processes(query, jobs, by_default=by_default, allowed=can_run_in_parallel and not is_faster_alone)
     run_context = (
         _open_interfaces(query, settings, output)
         if settings is not None
@@ -344,6 +345,19 @@ class RecordOutput(NamedTuple):
         return not any(others) and self.template is None
 
     @property
+    def columns(self) -> Sequence[Column]:
+        """Those that are shown."""
+        return selected(self.fields, RECORD_NAMES.values()) if self.fields else RECORD
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native core may write it."""
+        if self.flush or self.is_table:
+            return not self.flush
+        has_columns = bool(self.as_json or self.as_csv or (self.fields and not self.times))
+        return has_columns and are_of_records(self.columns, OPTIONAL)
+
+    @property
     def can_run_in_parallel(self) -> bool:
         """Whether several processes can format the records independently."""
         return not self.is_silent and are_rows_independent(sys.stdout, self.times)
@@ -363,8 +377,7 @@ class RecordOutput(NamedTuple):
         check_heading(self.heading, is_possible=self.is_table or bool(self.fields and is_text))
         if self.template is not None:
             Template(self.template, len)  # fails here rather than while reading
-        if self.fields:
-            selected(self.fields, RECORD_NAMES.values())  # fails here rather than while reading
+        _ = self.columns  # fails here rather than while reading
         if self.mode is not None and self.directory is None:
             raise click.UsageError("--mode needs -o DIR")
 
@@ -399,11 +412,17 @@ def _sink(
         writer.close,
         by_batch=takes_batches,
         max_rows=max_rows,
-        native=writer if isinstance(writer, RecordLines | RecordTable | RecordCsv) else None,
+        native=_native_writer(writer),
         demand=demand,
         skip=skip,
         divide=getattr(writer, "divide", int),  # of a tree
     )
+
+
+def _native_writer(writer: RecordWriter) -> NativeWriter | None:
+    if isinstance(writer, RecordLines | RecordTable):
+        return writer
+    return RecordColumns(writer) if isinstance(writer, JsonLines | CsvLines | FieldLines) else None
 
 
 def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
@@ -411,7 +430,7 @@ def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
         return RecordTally(out, width=width(out))
     if output.directory is not None:
         return RecordFiles(Path(output.directory), output.mode or PRIVATE)
-    columns = selected(output.fields, RECORD_NAMES.values()) if output.fields else RECORD
+    columns = output.columns
     if output.as_json:
         write = json_writer(out)
         if output.fields:
@@ -419,9 +438,7 @@ def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
         return RecordLines(write, flush_each=output.flush)
     if output.as_csv:
         write, is_terminal = out.buffer.write, out.isatty()
-        if output.fields:
-            return CsvLines(write, columns=columns, flush_each=output.flush, is_terminal=is_terminal)
-        return RecordCsv(write, flush_each=output.flush, is_terminal=is_terminal)
+        return CsvLines(write, columns=columns, flush_each=output.flush, is_terminal=is_terminal)
     if output.template is not None:
         return Template(output.template, out.buffer.write, is_terminal=out.isatty())
     if output.fields:

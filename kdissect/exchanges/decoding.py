@@ -29,12 +29,13 @@ class Decoding:
 
     Attributes:
         protocols: of groups.
+        show_secrets: see above.
     """
 
     def __init__(self, limits: Limits, *, show_secrets: bool = False) -> None:
         self.protocols = GroupProtocols(limits)
         self._limits = limits
-        self._show_secrets = show_secrets
+        self.show_secrets = show_secrets
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)
 
     def decode(self, exchange: Exchange, protocols: GroupProtocols | None = None) -> None:
@@ -43,7 +44,7 @@ class Decoding:
         """
         limits, budget = self._limits, self._budget
         budget.left = limit = limits.decoded_bytes
-        decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
+        decode_exchange(exchange, show_secrets=self.show_secrets, budget=budget)
         if anomalies := open_payloads(exchange, protocols or self.protocols, limits, budget):
             exchange.anomalies += anomalies
         exchange.decoded_bytes = limit - budget.left

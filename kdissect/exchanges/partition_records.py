@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,13 @@ from kdissect.kafka.batches import Batch, check_crcs, read_records
 from kdissect.kafka.bodies import request_layout, response_layout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.compression import Budget
-from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, is_internal, open_record
+from kdissect.kafka.internal.topics import (
+    CLUSTER_METADATA,
+    CLUSTER_METADATA_ID,
+    is_internal,
+    open_control_record,
+    open_record,
+)
 from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.layout import present
 from kdissect.kafka.recordbatch import native_records
@@ -246,6 +252,50 @@ class CarriedRecord(NamedTuple):
 def payloads_alone(key: bytes | None, value: bytes | None, headers: Headers) -> CarriedRecord:
     """A record of which no more is known."""
     return CarriedRecord(None, None, None, None, key, value, headers)  # type: ignore[arg-type]
+
+
+class RecordPlace(NamedTuple):
+    """Where a record is, as the native core knows it.
+
+    Attributes:
+        topic: its name, or its ID if only that is known.
+        topic_id: None if the message has none.
+        partition: its number.
+        is_control: None: a client wrote it. Otherwise it is in a topic of Kafka's own, or if true, in a
+            control batch.
+    """
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    is_control: bool | None
+
+
+def record_alone(
+    place: RecordPlace,
+    payloads: tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]],
+    *,
+    show_secrets: bool = False,
+) -> CarriedRecord:
+    """A record of which no more is known than where it is. ``payloads``: key, value, headers.
+
+    Raises:
+        ValueError: its batch has an anomaly.
+    """
+    key, value, headers = payloads
+    record = payloads_alone(key, value, tuple(headers))._replace(source=_source_at(*place[:3]))
+    if place.is_control is None:
+        return record
+    control = open_control_record(key, value) if place.is_control else None
+    if control is not None and control.is_malformed:
+        raise ValueError(control)
+    return record._replace(**_opened(record, control, place.topic, show_secrets=show_secrets))
+
+
+@lru_cache(256)
+def _source_at(topic: str, topic_id: str | None, partition: int) -> PartitionRecords:
+    name = None if topic == topic_id else topic
+    return PartitionRecords(None, False, name, topic_id, partition, None)  # type: ignore[arg-type]
 
 
 class DecodedBatch:
@@ -487,27 +537,40 @@ def _decoded(
 ) -> Iterator[CarriedRecord]:
     """Records of Kafka's own topics, and control records in any topic."""
     offsets_known, controls = source.offsets_known, batch.controls
-    redacts = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     for ordinal, record in enumerate(batch.records):
         control = controls[ordinal] if ordinal < len(controls) else None
-        if control is not None:
-            key, value = _control_payloads(control, redacts=redacts)
-        else:
-            key, value = open_record(topic, record.key, record.value, show_secrets=show_secrets)
-            if redacts and isinstance(key, bytes):  # brokers write no keys there
-                key = Redacted(len(key))
         yield CarriedRecord(
             source=source,
             batch=batch,
             record=record,
             offset=record.offset if offsets_known else None,
-            key=key,
-            value=value,
-            # Brokers write no headers there, and damage can put anything in their place.
-            headers=() if redacts else record.headers,
-            control=None if control is None else control.type or "unknown",
             ordinal=first + ordinal,
+            **_opened(record, control, topic, show_secrets=show_secrets),
         )
+
+
+def _opened(
+    record: Record | CarriedRecord, control: Control | None, topic: str, *, show_secrets: bool
+) -> dict[str, Any]:
+    """What a record that no client wrote has in the place of its payloads. ``control``: what it is in a
+    control batch.
+    """
+    redacts = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
+    key: Payload
+    value: Payload
+    if control is not None:
+        key, value = _control_payloads(control, redacts=redacts)
+    else:
+        key, value = open_record(topic, record.key, record.value, show_secrets=show_secrets)  # type: ignore[arg-type]
+        if redacts and isinstance(key, bytes):  # brokers write no keys there
+            key = Redacted(len(key))
+    return {
+        "key": key,
+        "value": value,
+        # Brokers write no headers there, and damage can put anything in their place.
+        "headers": () if redacts else record.headers,
+        "control": None if control is None else control.type or "unknown",
+    }
 
 
 def _control_payloads(control: Control, *, redacts: bool) -> tuple[Payload, Payload]:

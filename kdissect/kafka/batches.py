@@ -35,7 +35,7 @@ from kdissect.kafka.primitives import crc32c
 from kdissect.kafka.recordbatch import Record, complete_entries, int64, read_batch, read_pieces
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
 from kdissect.limits import DEFAULT
-from kdissect.model import Anomaly, Embedded
+from kdissect.model import Anomaly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -394,9 +394,7 @@ def _read_controls(
 ) -> list[Control]:
     controls = [open_control_record(record.key, record.value) for record in records]
     malformed = [
-        record.offset
-        for record, control in zip(records, controls, strict=True)
-        if control.type is None or not isinstance(control.value, Embedded | None)
+        record.offset for record, control in zip(records, controls, strict=True) if control.is_malformed
     ]
     details = [f"control record at offset {offset}" for offset in malformed[:_MAX_CONTROL_ANOMALIES]]
     if len(malformed) > _MAX_CONTROL_ANOMALIES:

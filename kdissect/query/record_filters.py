@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from kdissect.errors import UsageError
-from kdissect.exchanges.partition_records import payloads_alone
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded, Redacted
 from kdissect.names import Recent, kept
@@ -42,6 +41,12 @@ if TYPE_CHECKING:
 _RANGE = re.compile(r"(?P<first>\d{1,19})?(?P<dots>\.\.)?(?P<last>\d{1,19})?", re.ASCII)
 _LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
 _SHOWN = 60  # characters of a pattern in an error message
+_ALONE = frozenset(
+    {"topic", "topic_id", "partition", "offset", "key", "key_encoding", "value", "value_encoding", "headers"}
+    | {"key_schema_id", "key_schema_guid", "schema_id", "schema_guid", "trace_id", "span_id", "trace_format"}
+    | {"control", "control_type"}
+)
+"""Columns of a record that say nothing of its exchange or batch."""
 
 
 class RecordCriteria(NamedTuple):
@@ -79,7 +84,8 @@ class RecordFilter:
         self._directions = {True: criteria.produced, False: criteria.fetched}
         self._has_direction = criteria.produced or criteria.fetched
         self._tests = tuple(_tests(criteria))
-        self._has_others = criteria.where is not None or criteria.unique
+        names = () if criteria.where is None else criteria.where.names
+        self._has_others = criteria.unique or any(name.partition(".")[0] not in _ALONE for name in names)
         self._seen = _Seen(limits) if criteria.unique else None
 
     @property
@@ -92,11 +98,8 @@ class RecordFilter:
         """Whether records that were produced can match, and those that were fetched."""
         return (self._directions[True], self._directions[False]) if self._has_direction else (True, True)
 
-    def selects(
-        self, offset: int | None, key: bytes | None, value: bytes | None, headers: Sequence[Any]
-    ) -> bool:
-        """Whether a record that a client wrote matches, if this ``is_simple``."""
-        record = payloads_alone(key, value, tuple(headers))._replace(offset=offset)
+    def selects(self, record: CarriedRecord) -> bool:
+        """Whether a record of which no more is known than ``record_alone`` matches, if this ``is_simple``."""
         return all(test(record) for test in self._tests)
 
     @property
@@ -118,7 +121,7 @@ class RecordFilter:
 
     def matches(self, record: CarriedRecord) -> bool:
         """Whether all other criteria match."""
-        if not all(test(record) for test in self._tests):
+        if not self.selects(record):
             return False
         return self._seen is None or self._seen.is_first(record)
 

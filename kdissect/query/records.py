@@ -5,9 +5,15 @@ a sentence for each of the first batches without a readable record.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.exchanges.partition_records import Snapshots, decode_batches, partition_records
+from kdissect.exchanges.partition_records import (
+    RecordPlace,
+    Snapshots,
+    decode_batches,
+    partition_records,
+    record_alone,
+)
 from kdissect.limits import DEFAULT
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 
@@ -85,8 +91,12 @@ class Records:
 
     @property
     def selects(self) -> Callable[..., bool] | None:
-        """See ``RecordFilter``. None: it selects all."""
-        return None if self._record_filter.matches_all else self._record_filter.selects
+        """See ``RecordPlan``."""
+        return None if self._record_filter.matches_all else self._selects
+
+    def _selects(self, place: tuple[Any, ...], offset: int | None, payloads: Any) -> bool:
+        record = record_alone(RecordPlace(*place), payloads, show_secrets=self._show_secrets)
+        return self._record_filter.selects(record._replace(offset=offset))
 
     @property
     def unfinished_snapshots(self) -> int:

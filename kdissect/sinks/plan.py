@@ -282,21 +282,28 @@ class RecordPlan(NamedTuple):
 
     Attributes:
         common: of all plans.
-        format: ``json``, ``csv`` or ``text``.
+        format: ``json``, ``csv``, ``fields`` or ``text``.
         times: how those are written when records were seen.
         columns: the text before each column; what is in it, and its width (core/src/sinks/records.rs).
         end: the text after them.
-        encodings: the text before the encoding of a key and of a value, which follow them.
+        encodings: the text before the encoding of a key and of a value, if columns have both.
         before_fetch: in ``text``, the texts around the requested offset that a record comes before.
         no_optional: the columns from headers and schemas, of records without any.
         capture: see ``RowPlan``.
-        label: from the name of a topic, or its ID and True, to what stands for it in ``text``. None: its
-            records are not as clients wrote them.
-        printed: from a key or value, and whether it is a key, to ``text``, if it is not plain ASCII.
+        label: from the name of a topic, or its ID and True, to what stands for it in ``text``, and whether
+            clients wrote its records.
+        printed: from a key or value, and whether it is a key, to ``text`` or ``fields``, if it is not plain
+            ASCII.
         directions: whether records that were produced, and fetched, are selected.
         is_partition: from the known names of a topic, and a partition, to whether its records are selected;
             None: all are.
-        selects: from offset, key, value and headers of a record to whether it is selected; None: all are.
+        selects: from a ``RecordPlace``, offset, and key, value and headers of a record to whether it is
+            selected; None: all are.
+        opens: from the same without the offset, of a record that no client wrote, to its type in a control
+            batch; the cells of key, its encoding, value and its encoding; and the columns from headers and
+            schemas. An exception: Python must take the exchange.
+        open_messages: of an exchange with messages in its messages, from its connection and number, API key
+            and version, and both frames to the memory that all of them take.
         optional: from key, value and headers of a record to the columns from headers and schemas: their text,
             or in a table the values.
         inflate: from the number of an exchange, whether it is the first batch in it, codec, magic and data to
@@ -317,11 +324,13 @@ class RecordPlan(NamedTuple):
     before_fetch: tuple[str, str]
     no_optional: str
     capture: Callable[[Interface], str]
-    label: Callable[[str, bool], str | None]
+    label: Callable[[str, bool], tuple[str, bool]]
     printed: Callable[[bytes, bool], str]
     directions: tuple[bool, bool]
     is_partition: PartitionTest | None
-    selects: Callable[[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]], bool] | None
+    selects: Callable[[tuple[Any, ...], int | None, Any], bool] | None
+    opens: Callable[[tuple[Any, ...], Any], tuple[str | None, Sequence[str], str]]
+    open_messages: Callable[[tuple[ConnectionInfo, int], tuple[int, int], Sequence[bytes]], int]
     optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], Any]
     inflate: Callable[[int, bool, int, int, bytes], bytes]
     bounds: tuple[int, int, int]
@@ -418,12 +427,14 @@ class Plan(NamedTuple):
             all are.
         release: takes what the core has made of exchanges with records, when their batches are joined. None:
             they are not.
+        has_row_each: whether each selected exchange is one row.
     """
 
     output: Callable[[PlanContext], OutputPlan] | None = None
     describe: Describe | None = None
     conditions: Callable[[PlanContext], Conditions] | None = None
     release: Callable[[WrittenText], object] | None = None
+    has_row_each: bool = True
 
     def of_core(self, context: PlanContext) -> CorePlan | None:
         """What the core gets; None: it finishes no exchanges."""

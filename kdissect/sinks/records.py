@@ -60,7 +60,8 @@ class NativeWriter(Protocol):
     """Writes records of which the core may write the lines.
 
     Attributes:
-        row_mark: occurs once in each row of the core.
+        row_mark: occurs once in each row of the core: at its end if it is a line break, or else at its
+            beginning.
     """
 
     @property
@@ -75,6 +76,14 @@ class NativeWriter(Protocol):
 
     def add(self, lines: bytes) -> None:
         """Write lines."""
+
+
+def _end_of_row(output: bytes, mark: bytes, rows: int) -> int:
+    """Where the last of so many rows ends, if there are more."""
+    end = 0
+    for _ in range(rows):
+        end = output.index(mark, end) + len(mark)
+    return end if mark == b"\n" else output.index(mark, end)
 
 
 class RecordRows(Each):
@@ -117,13 +126,20 @@ class RecordRows(Each):
                     directions=source.directions, is_partition=source.is_partition, selects=source.selects
                 )
 
-            self.plan = Plan(selected, conditions=demand.conditions, release=self._release)
+            self.plan = Plan(
+                selected, conditions=demand.conditions, release=self._release, has_row_each=False
+            )
 
     def take(self, output: bytes, exchanges: int) -> None:
-        """Write rows of the core: one for each record."""
+        """Write rows of the core: one for each record, up to the last that is wanted."""
         self._source.exchanges += exchanges
         assert self._native is not None
-        self.rows += output.count(self._native.row_mark)
+        mark = self._native.row_mark
+        rows = output.count(mark)
+        if self._max_rows is not None and (room := self._max_rows - self.rows) < rows:
+            rows = room
+            output = output[: _end_of_row(output, mark, rows)]
+        self.rows += rows
         self._native.add(output)
 
     def _release(self, written: WrittenText) -> None:

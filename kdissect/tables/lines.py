@@ -30,7 +30,14 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.native_rows import are_known, json_cell, record_plan, row_plan
+from kdissect.tables.native_rows import (
+    RecordText,
+    are_known,
+    are_of_records,
+    json_cell,
+    record_plan,
+    row_plan,
+)
 from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
-    from kdissect.kafka.recordbatch import Headers, Record
+    from kdissect.kafka.recordbatch import Record
     from kdissect.model import Exchange
     from kdissect.sinks.plan import PlanContext, RecordPlan, RowPlan
     from kdissect.tables.columns import Column, Getter
@@ -90,6 +97,20 @@ class JsonLines:
     def heads(self) -> list[str]:
         """What stands before each column."""
         return [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(self._columns)]
+
+    @property
+    def record_text(self) -> RecordText:
+        """How the native core writes the columns of records."""
+        return RecordText(
+            self._columns,
+            self.heads,
+            "}\n",
+            "json",
+            json_cell,
+            lambda value: json_bytes(value).decode(),
+            OPTIONAL,
+            {},
+        )
 
     @property
     def room(self) -> int:
@@ -184,19 +205,7 @@ class RecordLines(JsonLines):
 
     def plan_of_core(self, context: PlanContext) -> RecordPlan:
         """What the native core must know to write the same lines."""
-        from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
-
-        def optional(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-            return self._optional(payloads_alone(key, value, headers)).decode()
-
-        def text(value: Any) -> str:
-            return json_bytes(value).decode()
-
-        is_table = self._columns is not RECORD
-        optional_columns = OPTIONAL, optional
-        return record_plan(
-            context, self._columns, self.heads, "}\n", optional_columns, text, "json", is_table=is_table
-        )
+        return record_plan(context, self.record_text, is_table=self._columns is not RECORD)
 
     def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
         """Lines of the core with these values."""
@@ -415,6 +424,21 @@ class CsvLines:
 
         return row_plan(context, self._columns, cell, self._heads, "\r\n", "csv")
 
+    @property
+    def record_text(self) -> RecordText | None:
+        """How the native core writes the columns of records; None: it quotes a row differently."""
+        if self._is_terminal:
+            return None
+
+        def cell(column: Column, row: Any) -> str:
+            return self._cell(_cell_of(column)(row)).decode()
+
+        def value(value: Any) -> str:
+            return self._cell(_json(value) if isinstance(value, list) else value).decode()
+
+        marks = {"": _ROW}
+        return RecordText(self._columns, self._heads, "\r\n", "csv", cell, value, OPTIONAL, marks)
+
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
         self.close()
@@ -465,52 +489,6 @@ class CsvLines:
         self._text.seek(0)
         self._text.truncate()
         return held.encode()
-
-
-_NOT_JOINED_CSV = b"\xff"  # never occurs in UTF-8
-
-
-class RecordCsv(CsvLines):
-    """Writes records, with all columns.
-
-    Args:
-        write, flush_each, is_terminal: see ``CsvLines``.
-    """
-
-    row_mark = _NOT_JOINED_CSV
-
-    def __init__(
-        self, write: Callable[[bytes], object], *, flush_each: bool = False, is_terminal: bool = False
-    ) -> None:
-        super().__init__(write, columns=RECORD, flush_each=flush_each, is_terminal=is_terminal)
-
-    @property
-    def plan_of_core(self) -> Callable[[PlanContext], RecordPlan] | None:
-        """What the native core must know to write the same lines; None: it quotes a row differently."""
-        return None if self._is_terminal else self._record_plan
-
-    def _record_plan(self, context: PlanContext) -> RecordPlan:
-        from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
-
-        cells = [_cell_of(column) for column in RECORD if column.name in OPTIONAL]
-
-        def optional(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-            record = payloads_alone(key, value, headers)
-            return "".join(f",{self._cell(cell(record)).decode()}" for cell in cells)
-
-        def text(value: Any) -> str:
-            return self._cell(_json(value) if isinstance(value, list) else value).decode()
-
-        return record_plan(context, RECORD, self._heads, "\r\n", (OPTIONAL, optional), text, "csv")
-
-    def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
-        """Lines of the core with these values."""
-        values = b",".join(map(self._cell, (e2e_latency_us, also_in)))
-        return lines.replace(_NOT_JOINED_CSV + b",", _NOT_JOINED_CSV + values)
-
-    def add(self, lines: bytes) -> None:
-        """Write lines of the core."""
-        super().add(lines.replace(_NOT_JOINED_CSV, b""))
 
 
 def printable_cells(cells: Iterable[Any]) -> list[Any]:
@@ -582,8 +560,26 @@ class FieldLines:
         def cell(column: Column, row: Exchange) -> str:
             return _field_text(_cell_of(column)(row))
 
-        heads = ["\t" if place else "" for place in range(len(self._columns))]
-        return row_plan(context, self._columns, cell, heads, "\n", "fields")
+        return row_plan(context, self._columns, cell, self._heads, "\n", "fields")
+
+    @property
+    def record_text(self) -> RecordText | None:
+        """How the native core writes the columns of records; None: it writes other times."""
+        if self._has_other_times:
+            return None
+
+        def cell(column: Column, row: Any) -> str:
+            return _field_text(_cell_of(column)(row))
+
+        def value(value: Any) -> str:
+            return _field_text(_json(value) if isinstance(value, list) else value)
+
+        return RecordText(self._columns, self._heads, "\n", "fields", cell, value, OPTIONAL, {})
+
+    @property
+    def _heads(self) -> list[str]:
+        """What stands before each column."""
+        return ["\t" if place else "" for place in range(len(self._columns))]
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -591,6 +587,56 @@ class FieldLines:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Records -> rows of their columns, by one of the writers above. Holds what it does.
+#
+# Values that come from other exchanges are filled in later: bytes that never occur in UTF-8 mark their places
+# in what the native core writes.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_ROW = b"\xff"
+_JOINED_LATER = {"e2e_latency_us": b"\xfe", "also_in": b"\xfd"}
+
+
+class RecordColumns:
+    """What the native core writes in the place of a writer of columns of records.
+
+    Args:
+        writer: writes them.
+    """
+
+    def __init__(self, writer: JsonLines | CsvLines | FieldLines) -> None:
+        text = writer.record_text
+        self._text = text if text is not None and are_of_records(text.columns, OPTIONAL) else None
+        self._add = writer.add
+        names = () if text is None else [column.name for column in text.columns]
+        self._marks = {name: mark for name, mark in _JOINED_LATER.items() if name in names}
+        self.row_mark = b"\n" if text is None else text.marks.get("", b"\n")
+
+    @property
+    def plan_of_core(self) -> Callable[[PlanContext], RecordPlan] | None:
+        """What the native core must know to write the same rows; None: it does not."""
+        return None if self._text is None else self._plan
+
+    def _plan(self, context: PlanContext) -> RecordPlan:
+        assert self._text is not None
+        return record_plan(context, self._text._replace(marks={**self._text.marks, **self._marks}))
+
+    def fill(self, lines: bytes, e2e_latency_us: int | None, also_in: str | None) -> bytes:
+        """Rows of the core with these values."""
+        assert self._text is not None
+        values: dict[str, Any] = {"e2e_latency_us": e2e_latency_us, "also_in": also_in}
+        for name, mark in self._marks.items():
+            lines = lines.replace(mark, self._text.value(values[name]).encode())
+        return lines
+
+    def add(self, lines: bytes) -> None:
+        """Write rows of the core."""
+        lines = self.fill(lines, None, None)
+        self._add(lines if self.row_mark == b"\n" else lines.replace(self.row_mark, b""))
 
 
 def _field_text(value: Any) -> str:

@@ -29,21 +29,21 @@ from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.internal.topics import is_internal
-from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
 from kdissect.stats.by_cluster import NAMING
-from kdissect.tables.columns import BY_NAME, OBJECT, file_name, text_getter
+from kdissect.tables.columns import BY_NAME, OBJECT, RECORD, RECORD_NAMES, file_name, text_getter
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.native_whole import whole_plan
 from kdissect.tables.partitions import PARTITIONS, message_field
-from kdissect.tables.values import json_bytes, second_text
+from kdissect.tables.values import json_bytes, second_text, text_and_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kdissect.kafka.recordbatch import Headers
+    from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.model import ConnectionInfo
     from kdissect.sinks.plan import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from kdissect.tables.others import TopicIds
     from kdissect.tables.rows import TableRows
 
-    WriteOptional = Callable[[bytes | None, bytes | None, Headers], str]
+    WriteOptional = Callable[[CarriedRecord], str]
+    WritePayloads = Callable[[CarriedRecord], Sequence[str]]
 
 _SHARED = (
     "connection", "client_ip", "client_port", "broker_ip", "broker_port", "cluster_id", "hop_ip", "hop_port",
@@ -105,16 +106,13 @@ _OF_RECORD = {
             ),
             *("timestamp_type", "key", "value", "magic", "compression", "base_offset", "producer_id"),
             *("producer_epoch", "base_sequence", "leader_epoch", "transactional", "aborted"),
+            *("control", "control_type", "key_encoding", "value_encoding"),
         )
     },
 }
 """Columns of records by what is in them (core/src/sinks/records.rs)."""
-_ENCODINGS = ("key_encoding", "value_encoding")
-_SAME_IN_RECORDS: dict[str, Any] = {
-    **dict.fromkeys(("e2e_latency_us", "also_in", "error", "control_type")),
-    "control": False,
-    "anomalies": [],
-}
+_PAYLOADS = ("key", "value")
+_SAME_IN_RECORDS: dict[str, Any] = {**dict.fromkeys(("e2e_latency_us", "also_in", "error")), "anomalies": []}
 """The same in all records that the core writes; end-to-end latencies and copies are filled in later."""
 _OTHERS_WITH_RECORDS = (59, 78)  # FetchSnapshot, ShareFetch
 _OF_INCOMPLETE = ("request_size", "request_received", "response_size", "response_received")
@@ -162,61 +160,102 @@ def row_plan(
     return _plan(context, columns, cell, written)._replace(end=before + end, format=form)
 
 
-def record_plan(
-    context: PlanContext,
-    columns: Sequence[Column],
-    heads: Sequence[str],
-    end: str,
-    optional: tuple[Sequence[str], WriteOptional],
-    text: Callable[[Any], str],
-    form: str,
-    *,
-    is_table: bool = False,
-) -> RecordPlan:
-    """What the core must know to write records as JSON lines or CSV.
+def are_of_records(columns: Sequence[Column], optional: Sequence[str]) -> bool:
+    """Whether the core can write these columns of records: none is a path into another, or there twice, or
+    depends on more of the exchange. ``optional``: those from headers and schemas, which must be neighbors.
+    """
+    names = [column.name for column in columns]
+    places = [place for place, name in enumerate(names) if name in optional]
+    return (
+        len(set(names)) == len(names)
+        and all(RECORD_NAMES.get(column.name) is column for column in columns)
+        and all(RECORD_NAMES[name] in RECORD or name in (*_SHARED, *_OF_API[:3]) for name in names)
+        and places == list(range(places[0], places[0] + len(places)) if places else ())
+    )
+
+
+class RecordText(NamedTuple):
+    """How values of records become text.
+
+    Attributes:
+        columns: which.
+        heads: what stands before each column.
+        end: what stands after the last.
+        form: see ``RecordPlan.format``.
+        cell: writes a column of an exchange or record.
+        value: writes a value.
+        optional: names of the columns from headers and schemas.
+        marks: bytes that are not UTF-8 and stand for what is filled in later, by column; one without a name
+            begins each row.
+    """
+
+    columns: Sequence[Column]
+    heads: Sequence[str]
+    end: str
+    form: str
+    cell: Callable[[Column, Any], str]
+    value: Callable[[Any], str]
+    optional: Sequence[str]
+    marks: Mapping[str, bytes]
+
+
+def record_plan(context: PlanContext, text: RecordText, *, is_table: bool = False) -> RecordPlan:
+    """What the core must know to write records as JSON lines, CSV, or between tabs.
 
     Args:
         context: names of topics, and limits.
-        columns: ``RECORD``.
-        heads: what stands before each column.
-        end: what stands after the last.
-        optional: the columns from headers and schemas, and what writes them, with their heads.
-        text: writes a value.
-        form: ``json`` or ``csv``. In CSV, a byte that is not UTF-8 marks where ``e2e_latency_us`` and
-            ``also_in`` are filled in.
+        text: what they look like; of columns that ``are_of_records``.
         is_table: whether they are rows of a table beside others, with the same ``RowPlan``.
     """
-    names, write_optional = optional
+    columns, optional = text.columns, text.optional
+    names = [column.name for column in columns]
     written: list[tuple[str, tuple[str, int]]] = []
-    encodings: list[str] = []
-    before = ""
-    for head, column in zip(heads, columns, strict=True):
+    encodings = ["", ""]
+    before, is_encoded = "", False
+    if "" in text.marks:
+        written.append(("", ("mark", text.marks[""][0])))
+    for place, (head, column) in enumerate(zip(text.heads, columns, strict=True)):
         name = column.name
-        if name in names:
-            if name == names[0]:
+        if is_encoded:
+            encodings[_PAYLOADS.index(names[place - 1])] = head
+            is_encoded = False
+            continue
+        if name in optional:
+            if place == 0 or names[place - 1] not in optional:
                 written.append((before, ("optional", 0)))
                 before = ""
             continue
         before += head
-        if name == "e2e_latency_us" and form == "csv":
-            written.append((before, ("mark", 0)))
+        if name in text.marks:
+            content: tuple[str, int] = ("mark", text.marks[name][0])
         elif name in _SAME_IN_RECORDS:
-            before += text(_SAME_IN_RECORDS[name])
+            before += text.value(_SAME_IN_RECORDS[name])
             continue
-        elif name in _ENCODINGS:
-            encodings.append(before)
+        elif name in _PAYLOADS:
+            is_encoded = text.form != "fields" and names[place + 1 : place + 2] == [f"{name}_encoding"]
+            content = (name if is_encoded else f"{name}_text"), 0
         else:
             of_exchange = _shared_content(name) if is_table else _content(name, written)
-            written.append((before, _OF_RECORD.get(name, of_exchange)))
+            content = _OF_RECORD.get(name, of_exchange)
+        written.append((before, content))
         before = ""
+    of_optional = [
+        (head, each) for head, each in zip(text.heads, columns, strict=True) if each.name in optional
+    ]
 
-    def cell(column: Column, exchange: Exchange) -> str:
-        return text(text_getter(column)(exchange))
+    def write_optional(record: CarriedRecord) -> str:
+        return "".join(head + text.cell(column, record) for head, column in of_optional)
 
-    shared = [BY_NAME[column.name] for column in columns if column.name in (*_SHARED, *_OF_API)]
+    def payloads(record: CarriedRecord) -> list[str]:
+        return [text.value(each) for data in (record.key, record.value) for each in text_and_encoding(data)]
+
+    def printed(payload: bytes, _: bool) -> str:
+        return text.value(payload.decode())
+
+    shared = [BY_NAME[name] for name in names if name in (*_SHARED, *_OF_API)]
+    plan = usual_records(context, shared, text.cell, written, before + text.end, write_optional, payloads)
     of_key, of_value = encodings
-    plan = usual_records(context, shared, cell, written, before + end, write_optional)
-    return plan._replace(format=form, encodings=(of_key, of_value))
+    return plan._replace(format=text.form, encodings=(of_key, of_value), printed=printed)
 
 
 def record_columns_plan(
@@ -238,13 +277,11 @@ def record_columns_plan(
         if name in optional:
             if name == optional[0]:
                 written.append(("", ("optional", 0)))
-        elif name in _ENCODINGS or name == "control":
-            written.append(("", (name, 0)))
         elif _SAME_IN_RECORDS.get(name, name) is None:
             written.append(("", _NULL))
         else:
             written.append(("", _OF_RECORD.get(name) or _shared_content(name)))
-    plan = usual_records(context, (), lambda *_: "", written, "", lambda *_: "")
+    plan = usual_records(context, (), lambda *_: "", written, "", lambda _: "", lambda _: ())
 
     def values(
         key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
@@ -262,6 +299,7 @@ def usual_records(
     written: list[tuple[str, tuple[str, int]]],
     end: str,
     write_optional: WriteOptional,
+    write_payloads: WritePayloads,
 ) -> RecordPlan:
     """What the core must know to write lines of text with the records of usual exchanges.
 
@@ -272,18 +310,24 @@ def usual_records(
         written: what stands before each column, and what is in it.
         end: what stands after the last.
         write_optional: writes what headers and schemas say.
+        write_payloads: writes key, its encoding, value and its encoding of a record that no client wrote.
     """
+    from kdissect.exchanges.partition_records import RecordPlace, payloads_alone, record_alone
     from kdissect.kafka.compression import Budget  # loads the decompressors
 
     limits, joined = context.limits, context.written
     budget = Budget()
-    plan = _plan(context, columns, cell, [])
+    plan = _plan(context, columns, cell, [], shows_values=False)
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
         return None if api_key in _OTHERS_WITH_RECORDS else plan.common.api(api_key, version)
 
-    def label(topic: str, is_id: bool) -> str | None:
-        return None if is_internal(topic) else printable(topic_label(TopicId(topic) if is_id else topic))
+    def label(topic: str, is_id: bool) -> tuple[str, bool]:
+        return printable(topic_label(TopicId(topic) if is_id else topic)), not is_internal(topic)
+
+    def opens(place: tuple[Any, ...], payloads: Any) -> tuple[str | None, Sequence[str], str]:
+        record = record_alone(RecordPlace(*place), payloads, show_secrets=context.decoding.show_secrets)
+        return record.control, write_payloads(record), write_optional(record)
 
     def inflate(number: int, is_first: bool, codec: int, magic: int, data: bytes) -> bytes:
         nonlocal budget
@@ -302,20 +346,34 @@ def usual_records(
         end=end,
         encodings=("", ""),
         before_fetch=("", ""),
-        no_optional=write_optional(None, None, ()),
+        no_optional=write_optional(payloads_alone(None, None, ())),
         capture=plan.capture,
         label=label,
         printed=lambda payload, _: payload.decode(),
         directions=(True, True),
         is_partition=None,
         selects=None,
-        optional=lambda key, value, headers: write_optional(key, value, tuple(headers)),
+        opens=opens,
+        open_messages=partial(_open_messages, context),
+        optional=lambda key, value, headers: write_optional(payloads_alone(key, value, tuple(headers))),
         inflate=inflate,
         bounds=(limits.batch_items, limits.record_headers, limits.batch_items),
         learn=plan.learn,
         join=None if joined is None else joined.note,
         has_room=None if joined is None else joined.has_room,
     )
+
+
+def _open_messages(
+    context: PlanContext, place: tuple[ConnectionInfo, int], api: tuple[int, int], frames: Sequence[bytes]
+) -> int:
+    """See ``RecordPlan``."""
+    request, response = (Frame(data, len(data), 0, None, 0, 0) for data in frames)  # type: ignore[arg-type]
+    exchange = Exchange(*place, ANSWERED, request, response, *api, None)
+    context.decoding.decode(exchange)
+    if exchange.anomalies:
+        raise ValueError(exchange.anomalies)
+    return exchange.decoded_bytes
 
 
 class NativeTable(NamedTuple):
@@ -443,6 +501,8 @@ def _plan(
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],
+    *,
+    shows_values: bool = True,
 ) -> RowPlan:
     names, limits, splitters = context.names, context.limits, context.splitters
 
@@ -461,7 +521,8 @@ def _plan(
         )  # fmt: skip
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
-        known, row = undecoded(api_key, version), native_row(api_key, version)
+        known = undecoded(api_key, version, shows_values=shows_values)
+        row = native_row(api_key, version, shows_values=shows_values)
         if known is None or row is None:
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
@@ -516,10 +577,12 @@ def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[
 
 
 @cache
-def native_row(api_key: int, version: int) -> core.native.Row | None:
-    """The core's ``Row``, which reads columns from bodies. None if that is left to Python."""
-    known = undecoded(api_key, version)
-    if not core.is_used or known is None or known.follows:
+def native_row(api_key: int, version: int, *, shows_values: bool = True) -> core.native.Row | None:
+    """The core's ``Row``, which reads columns from bodies. None if that is left to Python.
+    ``shows_values``: whether the columns are those of messages.
+    """
+    known = undecoded(api_key, version, shows_values=shows_values)
+    if not core.is_used or known is None or (known.follows and shows_values):
         return None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
     return core.native.Row(

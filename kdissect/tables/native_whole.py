@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 from kdissect.exchanges.group_events import ALIVE, group_events
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.internal.payloads import open_payloads
-from kdissect.kafka.primitives import DecodeBudget
 from kdissect.model import ANSWERED, Exchange, Frame
 from kdissect.sinks.plan import WholePlan
 from kdissect.tables.columns import arrow_getter, text_getter
@@ -96,9 +93,8 @@ def _exchange(
     known = apis.by_key(api[0])
     exchange.api, exchange.completed_ns = None if known is None else known.name, response.end_ns
     exchange.cluster_id = exchange.connection.cluster_id
-    budget = DecodeBudget(context.limits.decoded_bytes, context.limits.oversized_bytes)
-    decode_exchange(exchange, budget=budget)
-    if exchange.anomalies or open_payloads(exchange, context.protocols, context.limits, budget):
+    context.decoding.decode(exchange)
+    if exchange.anomalies:
         raise LookupError(exchange.api)
     for topic_id in topic_refs(exchange).keys:
         name = context.names.name(topic_id, response.end_ns)

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.internal.topics import Payload
-    from kdissect.kafka.recordbatch import Headers
     from kdissect.model import Endpoint
     from kdissect.sinks.plan import PlanContext, RecordPlan
     from kdissect.tables.columns import Column
@@ -517,8 +516,6 @@ class RecordTable(LineTable["CarriedRecord"]):
         return self._plan_of_core if self._are_plain else None
 
     def _plan_of_core(self, context: PlanContext) -> RecordPlan:
-        from kdissect.exchanges.partition_records import payloads_alone  # loads the decompressors
-
         api, place, offset, key = self._views
         gap = self._gap
 
@@ -527,11 +524,18 @@ class RecordTable(LineTable["CarriedRecord"]):
 
         def printed(payload: bytes, is_key: bool) -> str:
             text = self._payload(payload)
-            return text + " " * (key.width - columns_of(text)) if is_key else text.rstrip()
+            return of_key(text) if is_key else text.rstrip()
 
-        def words(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-            names = self._names(payloads_alone(key, value, headers))
-            return "".join(gap + word for word, _ in names)
+        def of_key(text: str) -> str:
+            return text + " " * (key.width - columns_of(text))
+
+        def payloads(record: CarriedRecord) -> list[str]:
+            if not (text := self._text(record)):
+                raise ValueError(record)  # what follows takes its place
+            return [of_key(self._key(record)), "", text, ""]
+
+        def words(record: CarriedRecord) -> str:
+            return "".join(gap + word for word, _ in self._names(record))
 
         columns = [
             ("", ("record_time", 0)),
@@ -543,7 +547,7 @@ class RecordTable(LineTable["CarriedRecord"]):
             ("", ("optional", 0)),
             ("", ("before_fetch_offset", 0)),
         ]
-        plan = usual_records(context, [BY_NAME["api"]], cell, columns, "\n", words)
+        plan = usual_records(context, [BY_NAME["api"]], cell, columns, "\n", words, payloads)
         times = self._times.format
         assert times is not None
         return plan._replace(

@@ -20,9 +20,11 @@ from kdissect.options import Options
 from kdissect.pipeline import Dissection
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
+from kdissect.query.where import compile_where
 from kdissect.sinks.records import RecordRows
 from kdissect.sinks.sink import Demand
-from kdissect.tables.lines import RecordCsv, RecordLines
+from kdissect.tables.columns import RECORD, RECORD_NAMES, resolve_record, selected
+from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordColumns, RecordLines
 from kdissect.text.style import Times
 from kdissect.text.table import RecordTable
 from tests.captures import pcap, pcapng
@@ -59,10 +61,24 @@ TOPIC_ID = "QQQQQQQQQQQQQQQQQQQQQQ"
 TRACE = (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 
 
+CHOSEN = selected(
+    [
+        *("value_encoding", "value", "also_in", "trace_id", "headers", "schema_id", "api_version", "key"),
+        *("time", "key_encoding", "control_type", "broker_port", "topic", "anomalies", "offset"),
+        "e2e_latency_us",
+    ],
+    RECORD_NAMES.values(),
+)
+"""In no usual order."""
+
 FORMS: dict[str, Callable[[io.BytesIO], Any]] = {
     "json": lambda out: RecordLines(out.write),
-    "csv": lambda out: RecordCsv(out.write),
+    "csv": lambda out: CsvLines(out.write, columns=RECORD),
     "text": lambda out: RecordTable(io.TextIOWrapper(out, write_through=True), Times("ud", digits=9)),
+    "fields": lambda out: FieldLines(io.TextIOWrapper(out, write_through=True), RECORD),
+    "chosen json": lambda out: JsonLines(out.write, columns=CHOSEN),
+    "chosen csv": lambda out: CsvLines(out.write, columns=CHOSEN),
+    "chosen fields": lambda out: FieldLines(io.TextIOWrapper(out, write_through=True), CHOSEN),
 }
 
 
@@ -76,16 +92,17 @@ def written(
     out = io.BytesIO()
     source = Records(RecordFilter(criteria), limits)
     writer, demand = FORMS[form](out), Demand(has_latency_parts=False)
-    by_batch = form != "csv" and source.selects is None
+    by_batch = form in ("json", "text") and source.selects is None
     write = writer.feed_batch if by_batch else writer.feed
-    sink = RecordRows(source, write, writer.close, by_batch=by_batch, native=writer, demand=demand)
+    native = writer if form in ("json", "text") else RecordColumns(writer)
+    sink = RecordRows(source, write, writer.close, by_batch=by_batch, native=native, demand=demand)
     noted = Noted(sink)
     dissection = Dissection(blocks, Options(limits=limits, end_to_end=joins), split_latency=False)
     for _ in dissection.into(noted):
         pass
     sink.close()
     output = out.getvalue()
-    rows = len(list(reader(io.StringIO(output.decode(), "")))) - 1 if form == "csv" else output.count(b"\n")
+    rows = len(list(reader(io.StringIO(output.decode(), "")))) - 1 if "csv" in form else output.count(b"\n")
     assert rows == sink.rows
     return [output.split(b"\n"), sink.part(), dissection.counts, dissection.noticed], noted.taken
 
@@ -116,9 +133,15 @@ def produce(data: bytes, *, topic: str = "orders", version: int = 9, **answer: A
 
 
 def fetch(
-    data: bytes, *, version: int = 12, topic: str = "orders", offset: int = 70, **more: Any
+    data: bytes,
+    *,
+    version: int = 12,
+    topic: str = "orders",
+    topic_id: str = TOPIC_ID,
+    offset: int = 70,
+    **more: Any,
 ) -> Template:
-    name = {"topic_id": TOPIC_ID} if version > 12 else {"topic": topic}
+    name = {"topic_id": topic_id} if version > 12 else {"topic": topic}
     partition = {"partition_index": 3, "records": data, "aborted_transactions": None} | more
     body = {"topics": [name | {"partitions": [{"partition": 3, "fetch_offset": offset}]}]}
     answers = {"responses": [name | {"partitions": [partition]}]}
@@ -188,9 +211,56 @@ USUAL = {
     "magic 1 cut at the end": fetch(messages(1, ITEMS * 2, base_offset=69)[:-1]),
     "magic 0 cut off": fetch(message_set(0, ITEMS, codec=GZIP)[:-1]),
 }
+COMMIT, ABORT = (
+    batch([Item(key, bytes(6))], flags=CONTROL | TRANSACTIONAL, base_offset=75, **NUMBERED)
+    for key in (b"\0\0\0\1", bytes(4))
+)
+OFFSET = Item(
+    b"\0\1\0\1g\0\6orders\0\0\0\3",
+    b"\0\3" + (70).to_bytes(8) + b"\xff" * 4 + b'\0\4"\\,\t' + BASE_MS.to_bytes(8),
+    (TRACE,),
+)
+OWN = {"topic_id": "AAAAAAAAAAAAAAAAAAAAAQ", "version": 13}
+OPENED = {
+    "commit": fetch(COMMIT),
+    "abort": fetch(ABORT, aborted_transactions=[]),
+    "control without value": fetch(batch([Item(bytes(4), None)], flags=CONTROL, base_offset=75)),
+    "produced": produce(COMMIT),
+    "Kafka's own": fetch(batch([OFFSET, *ITEMS], base_offset=70), topic="__consumer_offsets"),
+    "undecoded": fetch(batch([*SPECIAL, HEADERS], base_offset=70), topic="__transaction_state"),
+    "Kafka's own produced": produce(batch([OFFSET]), topic="__consumer_offsets"),
+    "magic 1 of Kafka's own": fetch(message_set(1, [OFFSET], codec=GZIP), topic="__consumer_offsets"),
+    "metadata": fetch(batch([HEADERS, *ITEMS], base_offset=70), **OWN),
+    "control of metadata": fetch(COMMIT, **OWN),
+}
+ABORTED = {
+    "aborted": fetch(
+        batch(ITEMS, flags=TRANSACTIONAL, base_offset=70, **NUMBERED)
+        + batch(ITEMS, flags=TRANSACTIONAL, base_offset=73, producer_id=8)
+        + ABORT
+        + batch(ITEMS, flags=TRANSACTIONAL, base_offset=76, **NUMBERED)
+        + batch(ITEMS, base_offset=79, producer_id=9),
+        aborted_transactions=[
+            {"producer_id": 9, "first_offset": 0},
+            {"producer_id": 7, "first_offset": 72},
+            {"producer_id": 7, "first_offset": 99},
+        ],
+    ),
+    "aborted again": fetch(
+        batch(ITEMS, flags=TRANSACTIONAL, base_offset=70, **NUMBERED)
+        + COMMIT
+        + ABORT
+        + batch(ITEMS, flags=TRANSACTIONAL, base_offset=76, **NUMBERED),
+        aborted_transactions=[
+            {"producer_id": 7, "first_offset": 76},
+            {"producer_id": 7, "first_offset": 1},
+        ],
+    ),
+}
 ODD = {
     "blank": fetch(batch(SPECIAL, base_offset=70)),
-    "control": fetch(batch([Item(b"\0\0\0\1", b"\0\0\0\0\0\1")], flags=CONTROL | TRANSACTIONAL)),
+    "an unknown control type": fetch(batch([Item(b"\0\0\0\x63", b"v")], flags=CONTROL, base_offset=75)),
+    "malformed control": fetch(batch([Item(b"\0\0\0\1", b"v")], flags=CONTROL, base_offset=75)),
     "checksum": fetch(batch(ITEMS, crc=1)),
     "count": fetch(batch(ITEMS, count=9)),
     "damaged": fetch(batch(ITEMS, codec=GZIP, compress=lambda data: data)),
@@ -209,9 +279,7 @@ ODD = {
     "message size": fetch(messages(0, ITEMS) + message(0, size=15) + bytes(9)),
     "magic 0 and 2": fetch(messages(0, ITEMS, base_offset=70) + batch(ITEMS, base_offset=73)),
     "magic 2 and 1": fetch(batch(ITEMS, base_offset=70) + messages(1, ITEMS, base_offset=73)),
-    "aborted": fetch(batch(ITEMS), aborted_transactions=[{"producer_id": 7, "first_offset": 0}]),
     "error": produce(batch(ITEMS, **NUMBERED), error_code=6),
-    "Kafka's own": fetch(batch(ITEMS), topic="__consumer_offsets"),
     "a long name": fetch(batch(ITEMS), topic="x" * 250),
     "unknown ID": fetch(batch(ITEMS), version=13),
 }
@@ -219,9 +287,19 @@ ODD = {
 
 @pytest.mark.parametrize("name", USUAL)
 def test_usual_exchanges_are_written(name: str, tmp_path: Path) -> None:
-    for form, joins in (("json", False), ("json", True), ("csv", True), ("text", False), ("text", True)):
-        _, taken = compare(blocks([USUAL[name]], tmp_path), joins=joins, form=form)
-        assert taken == 3
+    capture = blocks([USUAL[name]], tmp_path)
+    for form in FORMS:
+        for joins in (False, True):
+            _, taken = compare(capture, joins=joins, form=form)
+            assert taken == (2 if name == "hostile name" and "fields" in form else 3)
+
+
+@pytest.mark.parametrize("name", [*OPENED, *ABORTED])
+def test_records_that_no_client_wrote_are_decoded_by_python(name: str, tmp_path: Path) -> None:
+    capture = blocks([(OPENED | ABORTED)[name], USUAL["headers"]], tmp_path)
+    for form in FORMS:
+        _, taken = compare(capture, form=form)
+        assert taken == (3 if form == "text" and name in (*ABORTED, "undecoded") else 4)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -233,8 +311,8 @@ def test_odd_exchanges_are_left(name: str, tmp_path: Path) -> None:
 
 def test_fetched_batches_are_joined(tmp_path: Path) -> None:
     first, second = batch(ITEMS, base_offset=70, **NUMBERED), batch(ITEMS, base_offset=73)
-    talk = [produce(first), fetch(first + second), produce(second, base_offset=73), ODD["control"]]
-    for form in ("csv", "text"):
+    talk = [produce(first), fetch(first + second), produce(second, base_offset=73), ODD["malformed control"]]
+    for form in FORMS:
         assert compare(blocks(talk, tmp_path), form=form)[1] == 5
     lines, taken = compare(blocks(talk, tmp_path))
     records = list(map(json.loads, lines))
@@ -270,17 +348,24 @@ FILTERS = [
     RecordCriteria(fetched=True, keys=["!k"]),
     RecordCriteria(partitions=["orders-3"]),
     RecordCriteria(topics=["ord*"], partitions=["3"], produced=True),
+    RecordCriteria(control=True),
+    RecordCriteria(where=compile_where('key == "k" or value.group == "g" or control_type', resolve_record)),
+    RecordCriteria(
+        where=compile_where('partition == 3 and topic == "orders" and offset > 70', resolve_record)
+    ),
 ]
 
 
-@pytest.mark.parametrize("criteria", FILTERS, ids=lambda each: "-".join(map(str, filter(None, each))))
+@pytest.mark.parametrize("criteria", FILTERS, ids=lambda each: "-".join(map(str, filter(None, each)))[:60])
 def test_selected_records(criteria: RecordCriteria, tmp_path: Path) -> None:
-    talk = [*USUAL.values(), ODD["control"], ODD["count"]]
+    opened = [each for name, each in OPENED.items() if name != "undecoded"]
+    talk = [*USUAL.values(), *opened, ODD["malformed control"], ODD["count"]]
     capture = blocks(talk, tmp_path)
     for form in FORMS:
         lines, taken = compare(capture, criteria=criteria, form=form)
         skips_odd = criteria.produced  # both of the odd ones are fetched, and not opened
-        assert taken == len(USUAL) + (4 if skips_odd else 2)
+        others = len(USUAL) + len(opened) + (4 if skips_odd else 2) - taken
+        assert others in ((0, 1) if "fields" in form else (0,))  # a hostile name, if it is selected
     assert 0 < len(lines) < len(compare(capture, form="text")[0])
 
 
@@ -301,7 +386,7 @@ def test_copies_of_batches_that_failed(tmp_path: Path) -> None:
 def test_random_talks(limits: dict[str, int], tmp_path: Path) -> None:
     random, taken = Random(f"{limits}"), 0
     for _ in range(SEEDS):
-        talk = random.choices([*USUAL.values(), *ODD.values()], k=60)
+        talk = random.choices([*(USUAL | OPENED | ABORTED | ODD).values()], k=60)
         packets = timed(capture_of(talk, tmp_path / "talk.pcap"))
         if random.random() < 0.5:
             packets = damaged(packets, random)
@@ -316,7 +401,9 @@ def test_samples_in_turn(tmp_path: Path) -> None:
         packets = mixed(TALKS, random)
         if seed:
             packets = damaged(packets, random)
-        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), form=random.choice([*FORMS]))
+        limits = Limits(naming_bytes=random.choice((5_000, 50_000, DEFAULT.naming_bytes)))
+        capture = blocks_of(random.choice((pcap, pcapng))(packets), tmp_path)
+        compare(capture, limits, form=random.choice([*FORMS]))
 
 
 def test_text_that_waits_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,18 +441,32 @@ def test_the_end_of_a_capture(
     assert '"topic":null' in done.out or options != ("--json",)
 
 
-def test_one_process_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the core writes the records; several processes are not even considered."""
-    defaults: list[bool] = []
+@pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch")])
+def test_the_last_record_that_is_wanted(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It can be in the middle of an exchange, and the exchanges before it may wait for others."""
+    data = batch([*ITEMS, *SPECIAL[:3]], base_offset=70, **NUMBERED)
+    talk = [produce(data), fetch(data), OPENED["commit"], ODD["count"], USUAL["headers"], fetch(data)]
+    path = str(capture_of(talk, tmp_path / "talk.pcap"))
+    for count in range(1, 27):
+        done = run(capsys, "records", "-j", "1", "-c", str(count), *options, path)
+        with without_core():
+            assert run(capsys, "records", "-j", "1", "-c", str(count), *options, path) == done
 
-    def processes(*_: Any, by_default: bool, **__: Any) -> int:
-        defaults.append(by_default)
+
+def test_one_process_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the core writes the records; several processes are not even considered."""
+    several: list[bool] = []
+
+    def processes(*_: Any, by_default: bool, allowed: bool) -> int:
+        several.append(by_default and allowed)
         return 1
 
     monkeypatch.setattr("kdissect.cli.records.processes", processes)
     path = str(capture_of([USUAL["plain"]], tmp_path / "plain.pcap"))
-    for words in ((), ("--json",), ("-V",), ("-e", "key")):
+    for words in ((), ("--json",), ("-V",), ("-e", "key"), ("-e", "request.acks"), ("-e", "time", "-t", "e")):
         assert main(["records", *words, path]) == 0
     with without_core():
         assert main(["records", path]) == 0
-    assert defaults == [False, False, True, True, True]
+    assert several == [False, False, True, False, True, True, True]

@@ -330,7 +330,8 @@ macro_rules! names {
 }
 
 names! {
-    acks transactional_id base_offset records log_append_time_ms aborted_transactions
+    acks transactional_id base_offset records log_append_time_ms
+    aborted_transactions first_offset producer_id
     session_id session_epoch topics responses forgotten_topics_data
     topic topic_id partitions partition_index
     fetch_offset high_watermark last_stable_offset log_start_offset

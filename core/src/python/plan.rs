@@ -28,7 +28,7 @@ use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
-    Payloads, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
+    Payloads, Place, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
 };
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
@@ -529,6 +529,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     let printed: Function = get(plan, "printed")?;
     let format: String = get(plan, "format")?;
     let selects: Option<Function> = get(plan, "selects")?;
+    let (opens, open_messages): (Function, Function) = (get(plan, "opens")?, get(plan, "open_messages")?);
     let (optional, inflate): (Arc<Function>, Function) =
         (Arc::new(get(plan, "optional")?), get(plan, "inflate")?);
     let values = optional.clone();
@@ -550,12 +551,12 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         }),
         directions: get(plan, "directions")?,
         selects: selects.map(|selects| {
-            Box::new(move |offset, payloads: &Payloads<'_>| {
-                Python::attach(|py| {
-                    let (key, value, headers) = objects(py, payloads);
-                    selects.call(py, (offset, key, value, headers))
-                })
+            Box::new(move |place: &Place<'_>, offset, payloads: &Payloads<'_>| {
+                Python::attach(|py| selects.call(py, (form(place), offset, objects(py, payloads))))
             }) as Box<Selects>
+        }),
+        opens: Box::new(move |place: &Place<'_>, payloads: &Payloads<'_>| {
+            Python::attach(|py| opens.call(py, (form(place), objects(py, payloads))))
         }),
         optional: Box::new(move |payloads: &Payloads<'_>| {
             Python::attach(|py| optional.call(py, objects(py, payloads)))
@@ -579,11 +580,24 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
             headers,
             all_headers,
         },
+        open_messages: Box::new(move |exchange| {
+            Python::attach(|py| {
+                let place = (exchange.known.info()?, exchange.number);
+                let header = (exchange.header.api_key, exchange.header.api_version);
+                let frames = [exchange.request, exchange.response];
+                let frames = frames.map(|frame| PyBytes::new(py, &frame.data));
+                open_messages.call(py, (place, header, frames))
+            })
+        }),
         learn: learn(plan)?,
         has_room: has_room.map(|has_room| {
             Box::new(move || Python::attach(|py| has_room.call(py, ()))) as Box<dyn Fn() -> _ + Send + Sync>
         }),
     })
+}
+
+fn form<'a>(place: &Place<'a>) -> (&'a str, Option<&'a str>, i64, Option<bool>) {
+    (place.topic, place.topic_id, place.partition, place.is_control)
 }
 
 type PyPayload<'py> = Option<Bound<'py, PyBytes>>;

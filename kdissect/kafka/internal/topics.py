@@ -154,6 +154,11 @@ class Control(NamedTuple):
     key: bytes | Embedded | None
     value: bytes | Embedded | None
 
+    @property
+    def is_malformed(self) -> bool:
+        """Whether key or value is not what it must be."""
+        return self.type is None or not isinstance(self.value, Embedded | None)
+
 
 def open_control_record(key: bytes | None, value: bytes | None) -> Control:
     """Decode a record of a control batch."""
