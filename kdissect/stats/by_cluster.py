@@ -13,7 +13,6 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.clusters import Clusters
-from kdissect.exchanges.learned import DESCRIBE_CLUSTER, METADATA
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, fed, merged, own, summed
 
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, Endpoint, Exchange
+    from kdissect.model import ConnectionInfo, Endpoint
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
 
-_NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
+_NAMING = frozenset({"Metadata", "DescribeCluster"})
 
 
 @summed
@@ -71,14 +70,11 @@ class ByCluster(Summed):
 
     def feed(self, tally: Tally) -> None:
         """Count a tally."""
-        if (exemplar := tally.exemplar) is not None:
-            self.learn(exemplar, tally.connection.broker)
-        self.of(tally.connection).feed(tally)
-
-    def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
-        """Note the clusters that an exchange names. ``broker``: see ``Clusters.learn``."""
-        if exchange.api_key in _NAMING:
-            self._clusters.learn(exchange, broker)
+        connection = tally.connection
+        if tally.api in _NAMING and (exemplar := tally.exemplar) is not None:
+            self._clusters.learn(exemplar, connection.broker)
+        part = self.parts.get(connection.cluster_id or connection.broker)
+        (self.of(connection) if part is None else part).feed(tally)
 
     def merge(self, other: ByCluster) -> None:
         """Add the counts of another part of the same captures."""
@@ -210,7 +206,7 @@ class ClusterNames:
     def apply(self, facts: Facts) -> None:
         """Change the names in facts of an exchange, before anything counts them."""
         connection = facts.exchange.connection
-        if facts.exchange.api_key in _NAMING:
+        if facts.api in _NAMING:
             self._clusters.learn(facts.exchange)
         cluster = connection.cluster_id or self._clusters.of(connection.broker)
         if self._first is None:
