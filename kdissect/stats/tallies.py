@@ -236,11 +236,11 @@ class Alike(Load):
         if len(first) < FIRST or (tally.first_ns or 0) <= first[-1][0]:
             self.first = sorted([*first, *tally.first])[:FIRST]
 
-    def become_sum(self, keys: Keys) -> None:
+    def become_sum(self, keys: tuple[Any, ...]) -> None:
         """Be one of which only number, sizes and times are known, with these ``keys``."""
-        self.keys, self.form = keys, SUM_OF_CONNECTION
+        self.keys, self.form = Keys(*keys), SUM_OF_CONNECTION
         self.first = sorted(self.first)
-        self.noted = self.queued_us = self.queued = None
+        self.noted = self.queued_us = self.queued = None  # type: ignore[assignment]  # as of any sum
         self.writes = self.reads = self.beats = self.versions = self.content = None
         self.partitions, self.offsets, self.transfer_us = (), (), 0
 
@@ -385,7 +385,8 @@ class Summing:
     def _keys(self, tally: Tally) -> tuple[Any, ...]:
         """The ``Keys`` of its sum."""
         if tally.exchange is None:
-            return tally.keys if self._by_group else tally.keys._replace(group=None)
+            keys = tally.keys
+            return keys if self._by_group or keys.group is None else keys._replace(group=None)
         exchange = tally.exchange
         return (
             tally.api,
