@@ -320,10 +320,10 @@ class TcpAnalysis:
         """Whether a SYN-ACK was repeated, and the other end never acknowledged anything. If it was not
         repeated, the capture may have ended, or missed the acknowledgment.
         """
-        silent = [side for side in (0, 1) if self._of(side, _ACK) == _UNKNOWN]
-        if not silent or any(map(self.segments, (0, 1))) or not any(map(self.retransmitted, (0, 1))):
+        if any(map(self.segments, (0, 1))) or not any(map(self.retransmitted, (0, 1))):
             return False
-        return self.end is None or self.end.side not in silent
+        silent = [side for side in (0, 1) if self._of(side, _ACK) == _UNKNOWN]
+        return bool(silent) and (self.end is None or self.end.side not in silent)
 
     def _of(self, side: int, number: int) -> int:
         return self._numbers[_SIDE + _NUMBERS * side + number]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
 
+
 NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
 """Keys of the APIs whose responses name a cluster and its brokers."""
 
@@ -73,9 +74,10 @@ class ByCluster(Summed):
 
     def feed(self, tally: Tally) -> None:
         """Count a tally."""
+        connection = tally.connection
         if (exemplar := tally.exemplar) is not None:
-            self.learn(exemplar, tally.connection.broker)
-        self.of(tally.connection).feed(tally)
+            self.learn(exemplar, connection.broker)
+        self.of(connection).feed(tally)
 
     def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
         """Note the clusters that an exchange names. ``broker``: see ``Clusters.learn``."""

@@ -84,11 +84,11 @@ class ConnectionCounts(Summed):
         self.outstanding += row.outstanding
         if row.tls.cipher is not None:
             self.tls[f"{row.tls.version} {row.tls.cipher}"] += 1
-        if tcp.opening is not None:
-            self.openings[tcp.opening] += 1
+        if row.opening is not None:
+            self.openings[row.opening] += 1
         if tcp.connect_ns is not None:
             self.connect_us.add(tcp.connect_ns // 1000)
-        if tcp.opening not in UNOPENED:
+        if row.opening not in UNOPENED:
             self.client.add(row, row.client_side)
             self.broker.add(row, 1 - row.client_side)
             self.ends[row.ending] += 1

@@ -144,6 +144,9 @@ class Cluster:
         known = self.nodes.get(key)
         if known is None and self._entries["nodes"] >= self._max_rows:
             return
+        if known == node:  # as most responses say
+            self._nodes_reported[key] = max(reported, self._nodes_reported[key])
+            return
         is_later = reported >= self._nodes_reported.get(key, _NEVER)
         later, earlier = (node, known) if is_later or known is None else (known, node)
         # FindCoordinator has no rack field: keep the known rack as long as the host is the same.

@@ -217,7 +217,7 @@ class Summarizer(Summed):
 
     def _feed_counted(self, tally: Alike) -> None:
         """Count exchanges that the core has counted."""
-        for feed in (self._summing.feed, *self._feeds[COUNTED_BY_CORE]):
+        for feed in self._feeds[COUNTED_BY_CORE]:
             feed(tally)
         for topic in tally.topics:
             if topic.id is not None:
@@ -225,6 +225,7 @@ class Summarizer(Summed):
         if (exemplar := tally.exemplar) is not None:
             for topic_id, name in exemplar.topic_ids.items():
                 self.learned.learn_topic(topic_id, name, tally.completed.first_ns)
+        self._summing.feed(tally)
 
     def settle(self) -> None:
         """Count everything that waits."""

@@ -183,7 +183,7 @@ class Alike(Load):
 
     Attributes:
         exchange: None; a tally of one has its exchange.
-        keys, and its attributes: what they have in common.
+        keys, and attributes of the same name: what they have in common.
         connection: their connection.
         client, broker: as in ``Facts``.
         form: how it was made; of a sum, nothing of what follows is known.
@@ -202,6 +202,8 @@ class Alike(Load):
     exchange = None
 
     keys: Keys = own()
+    api: str = own()
+    has_flaw: bool = own()
     connection: ConnectionInfo = own()
     client: str = own()
     broker: str = own()
@@ -224,6 +226,7 @@ class Alike(Load):
     def __init__(self, keys: Keys, connection: ConnectionInfo, client: str, broker: str) -> None:
         initialize(self, Alike)
         self.keys, self.connection, self.form = keys, connection, SUM_OF_CONNECTION
+        self.api, self.has_flaw = keys.api, keys.has_flaw  # read more often than all others
         self.client, self.broker = client, broker
 
     def add(self, tally: Tally) -> None:
@@ -233,10 +236,13 @@ class Alike(Load):
         if len(first) < FIRST or (tally.first_ns or 0) <= first[-1][0]:
             self.first = sorted([*first, *tally.first])[:FIRST]
 
-    @property
-    def api(self) -> str:
-        """See ``Keys``."""
-        return self.keys.api
+    def become_sum(self, keys: tuple[Any, ...]) -> None:
+        """Be one of which only number, sizes and times are known, with these ``keys``."""
+        self.keys, self.form = Keys(*keys), SUM_OF_CONNECTION
+        self.first = sorted(self.first)
+        self.noted = self.queued_us = self.queued = None  # type: ignore[assignment]  # as of any sum
+        self.writes = self.reads = self.beats = self.versions = self.content = None
+        self.partitions, self.offsets, self.transfer_us = (), (), 0
 
     @property
     def kind(self) -> str:
@@ -247,11 +253,6 @@ class Alike(Load):
     def group(self) -> str | None:
         """See ``Keys``."""
         return self.keys.group
-
-    @property
-    def has_flaw(self) -> bool:
-        """See ``Keys``."""
-        return self.keys.has_flaw
 
     @property
     def topics(self) -> list[Topic]:
@@ -359,17 +360,24 @@ class Summing:
         self._held_by_key = self._held = 0
 
     def feed(self, tally: Tally) -> None:
-        """Add a tally."""
+        """Add a tally. One of several may become a sum: it is not used afterward."""
         keys, connection = self._keys(tally), tally.connection
         sums = self._by_key.get(connection.key)
         if sums is None:
             sums = self._by_key[connection.key] = {}
         one = sums.get(keys)
-        if one is None:
-            one = sums[keys] = Alike(Keys(*keys), connection, tally.client, tally.broker)
+        if one is not None:
+            one.add(tally)
+        else:
+            if tally.exchange is None:
+                one = tally
+                one.become_sum(keys)
+            else:
+                one = Alike(Keys(*keys), connection, tally.client, tally.broker)
+                one.add(tally)
+            sums[keys] = one
             one.entries = entries(keys)
             self._held_by_key += one.entries
-        one.add(tally)
         if self._held_by_key > self._max_buckets:
             for each in list(self._by_key):
                 self.settle_connection(each)
@@ -377,7 +385,8 @@ class Summing:
     def _keys(self, tally: Tally) -> tuple[Any, ...]:
         """The ``Keys`` of its sum."""
         if tally.exchange is None:
-            return tally.keys if self._by_group else tally.keys._replace(group=None)
+            keys = tally.keys
+            return keys if self._by_group or keys.group is None else keys._replace(group=None)
         exchange = tally.exchange
         return (
             tally.api,

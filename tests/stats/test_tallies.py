@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,8 @@ def sums(*tallies: Facts | Alike) -> list[Alike]:
 def test_a_sum_of_sums_is_that_of_the_exchanges() -> None:
     facts = [heartbeat(27 * (number % 2), after_ns=9 - number) for number in range(9)]
     parts = sums(*facts[:4]) + sums(*facts[4:])
-    results = [list(map(counted, sums(*tallies))) for tallies in (facts, parts, reversed(parts))]
+    again = reversed(deepcopy(parts))  # what is fed becomes a sum
+    results = [list(map(counted, sums(*tallies))) for tallies in (facts, parts, again)]
     assert [each["kinds"]["answered"] for each in results[0]] == [5, 4]  # without and with an error
     assert results[0] == results[1]
     assert sorted(results[2], key=str) == sorted(results[0], key=str)

@@ -190,7 +190,9 @@ class BrokerUnreachable(Rule):
             self._note_state(tally.api, exemplar)
         for node in nodes(exemplar):
             host = f"[{node.host}]" if ":" in node.host else node.host
-            self.node_ids = _few_nodes(self.node_ids, {kept(f"{host}:{node.port}"): node.id})
+            broker = kept(f"{host}:{node.port}")
+            if self.node_ids.get(broker, node.id + 1) > node.id:
+                self.node_ids = _few_nodes(self.node_ids, {broker: node.id})
 
     def _note_state(self, api: str, exchange: Exchange) -> None:
         request, response = exchange.request or {}, exchange.response or {}

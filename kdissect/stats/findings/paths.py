@@ -86,7 +86,7 @@ class MtuBlackHole(Rule):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the sides whose large segments do not arrive."""
         tcp = row.tcp
-        if tcp is None or not is_kafka(row) or tcp.opening in UNOPENED:
+        if tcp is None or not is_kafka(row) or row.opening in UNOPENED:
             return
         silence, is_counted = tcp.fatal_silence, False
         if silence is not None and silence.length_ns >= _FATAL_NS:  # forgotten on the way, see below
@@ -165,7 +165,7 @@ class DeadConnections(Rule):
         """Count the connection if it stopped working, and note when it opened."""
         if row.tcp is not None and is_kafka(row):
             kept = self.kept[tcp_key(row)]
-            if row.tcp.opening == OPENED:
+            if row.opening == OPENED:
                 kept.opened_ns = max(kept.opened_ns, row.first_ns or 0)
             self._judge(row, row.tcp, kept)
 

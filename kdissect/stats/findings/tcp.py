@@ -123,7 +123,7 @@ class NetworkLoss(ConnectionRule):
         """Count segments and retransmissions."""
         delays = self.open.pop(row.key, None)
         tcp = row.tcp
-        if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
+        if tcp is None or not is_kafka(row) or row.opening not in (OPENED, None):
             return
         lost = [tcp.lost(side) for side in (0, 1)]
         kept = self.kept[tcp_key(row)]
