@@ -3,10 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import (
+    Part,
     TopicNameResolver,
     Waiting,
     may_name_topic_ids,
@@ -190,15 +193,83 @@ def test_exchanges_that_wait_undecoded_count_each_with_their_frames() -> None:
     assert naming.room is None
     first, behind, named = waiting(1, 0, ORDERS), waiting(4, 7), waiting(1, 8, PAYMENTS)
     assert naming.feed(first) == naming.feed(behind) == naming.feed(named) == []
-    assert naming.room == (SECOND, 0, 0)
+    assert naming.room == (0, 0)
     last = waiting(1, 9)
     assert naming.feed(last) == [first, behind]
     assert [each.detail for each in first.anomalies] == ["7 exchanges of 70 bytes were waiting"]
-    assert naming.room == (SECOND + 8, 4, 40)
+    assert naming.room == (4, 40)
     naming.learn(PAYMENTS, "payments")
     assert naming.close() == [named, last]
     assert (first.unnamed, behind.unnamed) == ({ORDERS}, frozenset())
     assert named.topic_ids == {PAYMENTS: "payments"}
+
+
+Completed = tuple[int, int, list[str], dict[str, str]]
+"""Time since the exchange before, size, topic IDs, names by ID."""
+
+
+def in_runs(completed: list[Completed], most: int, limits: Limits) -> list[tuple[Any, ...]]:
+    """What becomes of each exchange if up to so many wait as one."""
+    naming: TopicNameResolver[Waiting] = TopicNameResolver(limits, lambda item: item.refs)
+    became: list[tuple[Any, ...]] = []
+
+    def note(items: list[Waiting]) -> None:
+        for item in items:
+            for number in range(item.exchanges):
+                each = item.of(number)
+                known = {topic_id: each.topic_ids.get(topic_id) for topic_id in each.refs.keys}
+                became.append((known, each.unnamed, each.held_bytes, each.anomalies))
+                assert each.unnamed <= item.unnamed
+
+    def wait() -> None:
+        if run:
+            ids = list(dict.fromkeys(topic_id for part in run for topic_id in part.ids))
+            size = sum(part.held_bytes for part in run)
+            parts = run.copy() if len(run) > 1 else []
+            item = Waiting(None, len(run), size, run[-1].completed_ns, Refs(ids, []), parts)
+            note(naming.feed(item))
+        run.clear()
+
+    run: list[Part] = []
+    now_ns = 0
+    for since_ns, size, ids, names in completed:
+        now_ns += since_ns
+        own = list(dict.fromkeys([*ids, *names]))
+        room = naming.room or (0, 0)
+        is_full = len(run) >= min(most, room[0]) or sum(part.held_bytes for part in run) + size > room[1]
+        if names or is_full or since_ns < 0:
+            wait()
+            room = naming.room or (0, 0)
+        if names or not room[0] or size > room[1]:
+            note(naming.feed(Waiting(None, 1, size, now_ns, Refs(own, list(names.items())))))
+        else:
+            run.append(Part(1, size, now_ns, own))
+    wait()
+    note(naming.close())
+    return became
+
+
+TOPICS = st.sampled_from("ABCD")
+COMPLETED = st.tuples(
+    st.integers(-1, 4),
+    st.integers(1, 3),
+    st.lists(TOPICS, max_size=2),
+    st.one_of(st.just({}), st.just({}), st.dictionaries(TOPICS, st.just("name"), max_size=2)),
+)
+
+
+@given(
+    completed=st.lists(COMPLETED, max_size=60),
+    most=st.integers(2, 8),
+    rows=st.integers(2, 20),
+    size=st.integers(4, 40),
+    topic_names=st.integers(1, 5),
+)
+def test_runs_end_as_if_each_exchange_had_waited_by_itself(
+    completed: list[Completed], most: int, rows: int, size: int, topic_names: int
+) -> None:
+    limits = Limits(naming_rows=rows, naming_bytes=size, naming_window_ns=6, topic_names=topic_names)
+    assert in_runs(completed, most, limits) == in_runs(completed, 1, limits)
 
 
 def test_ids_of_an_exchange_that_stays_undecoded() -> None:
