@@ -63,8 +63,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, KafkaState, MemoryBudget, UnreadState
     from kdissect.exchanges.ordering import Ordering
-    from kdissect.exchanges.resolver import WaitingRoom
-    from kdissect.exchanges.topic_names import TopicRefs
+    from kdissect.exchanges.topic_names import TopicRefs, WaitingRoom
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, Segment
     from kdissect.net.connection import Connections, Event
@@ -450,7 +449,8 @@ class Lending:
     def _waiting(self, before: tuple[int, int], max_exchanges: int, room: WaitingRoom) -> Waiting | None:
         """Let the next exchanges before this place wait in the core."""
         assert self._finishing is not None
-        waits = self._core.wait(_place(before), max_exchanges, room, self._max_decoded)
+        left = (room.exchanges, room.bytes) if self.first[0] >= room.since_ns else (0, 0)
+        waits = self._core.wait(_place(before), max_exchanges, left, self._max_decoded)
         if waits is None:
             return None
         exchanges, size, completed_ns, known, copy, parts = waits

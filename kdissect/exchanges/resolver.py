@@ -36,13 +36,6 @@ class Refs(NamedTuple, Generic[Key, Value]):
 NO_REFS: Refs[Any, Any] = Refs([], [])
 
 
-class WaitingRoom(NamedTuple):
-    """What can wait without changing what waits already: how many exchanges, and bytes of their frames."""
-
-    exchanges: int
-    bytes: int
-
-
 class Resolvable(Protocol):
     """Anything that can wait for a value: an exchange, or a stand-in for one in another process."""
 
@@ -165,13 +158,6 @@ class Resolver(Generic[Item, Key, Value]):
     def is_idle(self) -> bool:
         """Whether nothing waits."""
         return not self._held
-
-    @property
-    def room(self) -> WaitingRoom | None:
-        """How much can wait behind what waits. None: nothing waits."""
-        if not self._held:
-            return None
-        return WaitingRoom(self._limits.naming_rows - self._rows, self._limits.naming_bytes - self._bytes)
 
     def _release(self) -> Item:
         item, keys, *_ = self._held.popleft()

@@ -24,6 +24,7 @@ from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
+from kdissect.net.duplex import NEVER_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,6 +100,19 @@ class Waiting:
         return self
 
 
+class WaitingRoom(NamedTuple):
+    """What can wait as one without changing what becomes of what waits already.
+
+    Attributes:
+        since_ns: exchanges that were completed before wait one by one.
+        exchanges, bytes: how many, and of their frames.
+    """
+
+    since_ns: int
+    exchanges: int
+    bytes: int
+
+
 class Part(NamedTuple):
     """Exchanges that wait, as ``Waiting``; several have no IDs."""
 
@@ -141,14 +155,28 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self.learns = not self._knows_all
         self.unnamed: frozenset[str] = frozenset()
         self._has_parts = False  # whether an item may be held that can be divided
-        self._latest_ns = 0  # completion of the latest item since then
+        self._latest_ns = (
+            0  # completion of the latest item; ``NEVER_NS`` once that has gone back, while any waits
+        )
 
     def feed(self, item: Item) -> list[Item]:
+        if not self._held:
+            self._has_parts, self._latest_ns = False, item.completed_ns
         settled = self._divide() if self._has_parts and self._must_divide(item) else []
         if isinstance(item, Waiting) and item.parts:
             self._has_parts = True
-        self._latest_ns = item.completed_ns
+        self._latest_ns = item.completed_ns if item.completed_ns >= self._latest_ns else NEVER_NS
         return settled + super().feed(item)
+
+    @property
+    def room(self) -> WaitingRoom | None:
+        """How many can wait as one behind what waits. None: nothing waits."""
+        if not self._held:
+            return None
+        limits = self._limits
+        return WaitingRoom(
+            self._latest_ns, limits.naming_rows - self._rows, limits.naming_bytes - self._bytes
+        )
 
     def _must_divide(self, item: Item) -> bool:
         """Whether it matters from now on which of the exchanges have been released."""

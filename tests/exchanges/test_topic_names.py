@@ -1,10 +1,9 @@
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.resolver import NO_REFS, Refs
@@ -12,6 +11,7 @@ from kdissect.exchanges.topic_names import (
     Part,
     TopicNameResolver,
     Waiting,
+    WaitingRoom,
     may_name_topic_ids,
     topic_refs,
     undecoded_topic_refs,
@@ -193,17 +193,18 @@ def test_exchanges_that_wait_undecoded_count_each_with_their_frames() -> None:
     assert naming.room is None
     first, behind, named = waiting(1, 0, ORDERS), waiting(4, 7), waiting(1, 8, PAYMENTS)
     assert naming.feed(first) == naming.feed(behind) == naming.feed(named) == []
-    assert naming.room == (0, 0)
+    assert naming.room == (8, 0, 0)
     last = waiting(1, 9)
     assert naming.feed(last) == [first, behind]
     assert [each.detail for each in first.anomalies] == ["7 exchanges of 70 bytes were waiting"]
-    assert naming.room == (4, 40)
+    assert naming.room == (9, 4, 40)
     naming.learn(PAYMENTS, "payments")
     assert naming.close() == [named, last]
     assert (first.unnamed, behind.unnamed) == ({ORDERS}, frozenset())
     assert named.topic_ids == {PAYMENTS: "payments"}
 
 
+NO_ROOM = WaitingRoom(0, 0, 0)
 Completed = tuple[int, int, list[str], dict[str, str]]
 """Time since the exchange before, size, topic IDs, names by ID."""
 
@@ -235,12 +236,12 @@ def in_runs(completed: list[Completed], most: int, limits: Limits) -> list[tuple
     for since_ns, size, ids, names in completed:
         now_ns += since_ns
         own = list(dict.fromkeys([*ids, *names]))
-        room = naming.room or (0, 0)
-        is_full = len(run) >= min(most, room[0]) or sum(part.held_bytes for part in run) + size > room[1]
+        _, rows, left = naming.room or NO_ROOM
+        is_full = len(run) >= min(most, rows) or sum(part.held_bytes for part in run) + size > left
         if names or is_full or since_ns < 0:
             wait()
-            room = naming.room or (0, 0)
-        if names or not room[0] or size > room[1]:
+        room = naming.room or NO_ROOM
+        if names or room.exchanges <= 0 or size > room.bytes or now_ns < room.since_ns:
             note(naming.feed(Waiting(None, 1, size, now_ns, Refs(own, list(names.items())))))
         else:
             run.append(Part(1, size, now_ns, own))
@@ -249,27 +250,19 @@ def in_runs(completed: list[Completed], most: int, limits: Limits) -> list[tuple
     return became
 
 
-TOPICS = st.sampled_from("ABCD")
-COMPLETED = st.tuples(
-    st.integers(-1, 4),
-    st.integers(1, 3),
-    st.lists(TOPICS, max_size=2),
-    st.one_of(st.just({}), st.just({}), st.dictionaries(TOPICS, st.just("name"), max_size=2)),
-)
-
-
-@given(
-    completed=st.lists(COMPLETED, max_size=60),
-    most=st.integers(2, 8),
-    rows=st.integers(2, 20),
-    size=st.integers(4, 40),
-    topic_names=st.integers(1, 5),
-)
-def test_runs_end_as_if_each_exchange_had_waited_by_itself(
-    completed: list[Completed], most: int, rows: int, size: int, topic_names: int
-) -> None:
-    limits = Limits(naming_rows=rows, naming_bytes=size, naming_window_ns=6, topic_names=topic_names)
-    assert in_runs(completed, most, limits) == in_runs(completed, 1, limits)
+@pytest.mark.parametrize("rows", [4, 12, 100])
+@pytest.mark.parametrize("topic_names", [2, 100])
+def test_runs_end_as_if_each_exchange_had_waited_by_itself(rows: int, topic_names: int) -> None:
+    limits = Limits(naming_rows=rows, naming_bytes=4 * rows, naming_window_ns=6, topic_names=topic_names)
+    chance = Random(rows * topic_names)
+    for _ in range(60):
+        topics = chance.sample("ABCDEFGH", 5)
+        completed: list[Completed] = []
+        for _ in range(60):
+            ids = chance.choices(topics, k=chance.choice((0, 0, 1, 1, 2)))
+            names = {chance.choice(topics): "name"} if chance.random() < 0.06 else {}
+            completed.append((chance.choice((0, 0, 1, 1, 2, -1, -3)), chance.randint(1, 8), ids, names))
+        assert in_runs(completed, 8, limits) == in_runs(completed, 1, limits)
 
 
 def test_ids_of_an_exchange_that_stays_undecoded() -> None:
