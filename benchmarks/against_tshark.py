@@ -46,10 +46,13 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FULL_MEGABYTES = {"chatty": 233}  # 400,000 exchanges; of the others a gigabyte
-FIELDS = ("frame.time_epoch", "kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id")
+FIELDS = (
+    "frame.time_epoch", "tcp.dstport", "kafka.api_key", "kafka.api_version", "kafka.correlation_id",
+    "kafka.client_id",
+)  # fmt: skip
 TSHARK = ("tshark", "-n", "-d", "tcp.port==9092,kafka")
 
-_CORRELATION_ID = FIELDS.index("kafka.correlation_id")
+_TO_PORT, _CORRELATION_ID = (FIELDS.index(field) for field in ("tcp.dstport", "kafka.correlation_id"))
 
 
 class Program(NamedTuple):
@@ -82,12 +85,13 @@ def exchanges_in_summary(output: Path) -> int:
 
 
 def requests(output: Path) -> int:
-    """Exchanges in tshark's output: it has a line per packet, with the correlation IDs of its messages
-    separated by commas.
+    """Requests in tshark's output: it has a line per packet, with the correlation IDs of its messages
+    separated by commas. Not every request has a response, and tshark does not show all of those.
     """
     with output.open("rb") as file:
-        ids = (line.split(b"\t")[_CORRELATION_ID] for line in file)
-        return sum(field.count(b",") + 1 for field in ids if field) // 2
+        rows = (line.split(b"\t") for line in file)
+        ids = (row[_CORRELATION_ID] for row in rows if row[_TO_PORT] == b"9092")
+        return sum(field.count(b",") + 1 for field in ids if field)
 
 
 def named_records(output: Path) -> int:

@@ -14,13 +14,19 @@ if __name__ == "__main__" and not sys.flags.safe_path and __file__.rpartition("/
 
 def main() -> int:
     """Run the command line. Ctrl-C during the imports ends the process without a traceback of theirs."""
+    import atexit
+    import gc
     import signal
+
+    atexit.register(gc.freeze)  # the end of the process frees everything: no need to search it for cycles
 
     interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not below nohup, for example
     if interrupts:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()  # what is imported stays
     from kdissect.cli.main import main as run
 
+    gc.enable()
     if interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     status = run()

@@ -449,11 +449,21 @@ class Lending:
         """
 
     def wait(
-        self, before: _Order, max_exchanges: int, room: tuple[int, int, int], budget: int
-    ) -> tuple[int, int, int, tuple[list[str], list[tuple[str, str]]] | None, Exchange | None] | None:
-        """Let queued exchanges before a place wait: those without topic IDs within ``room``, or one. Their
-        number, bytes, latest completion; and of that one its topic IDs and names, or a copy in which Python
-        finds them.
+        self, before: _Order, max_exchanges: int, room: tuple[int, int], budget: int
+    ) -> (
+        tuple[
+            int,
+            int,
+            int,
+            tuple[list[str], list[tuple[str, str]]] | None,
+            Exchange | None,
+            list[tuple[int, int, int, list[str]]],
+        ]
+        | None
+    ):
+        """Let queued exchanges before a place wait: those without names within ``room``, or one. Their
+        number, bytes, latest completion, and topic IDs; of one also its names, or a copy in which Python
+        finds both; and ``Waiting.parts``.
         """
 
     def pass_on(self, is_last: bool) -> None:

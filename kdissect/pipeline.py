@@ -243,6 +243,7 @@ class Dissection:
         self._finishing: Finishing | None = None
         self._lending: Lending | None = None
         self._queue: Lending | None = None
+        self._left_queued = 0  # exchanges that are not settled yet
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._decoding = Decoding(limits, show_secrets=options.show_secrets)
         self._topic_ids = options.topic_ids
@@ -397,6 +398,7 @@ class Dissection:
             return
         for item in self._ordering.merge(step.exchanges, step.waiting_since_ns, self._queue):
             yield from self._named([item])
+        self._left_queued = self._queue.queued[0]
         yield from self._through()
 
     def _rest(self) -> Iterator[Exchange]:
@@ -470,13 +472,19 @@ class Dissection:
             self._finish(output.plan, output.note, output.names, output.batch)
         connections = self._connections
         waiting: int | None = None
+        since: int | None = None
         for events in self._plaintext(self._events(self._stage())):
             items: list[Exchange] = []
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
-            if items or self._queue is not None or not waiting is before is None:
-                yield Step(events, items, self._held_since(waiting))
+            if (queue := self._queue) is None:
+                if items or not waiting is before is None:
+                    yield Step(events, items, self._held_since(waiting))
+                continue
+            before, since = since, self._held_since(waiting)
+            if items or since != before or queue.queued[0] != self._left_queued:
+                yield Step(events, items, since)
         yield from self._last_steps()
 
     def _last_steps(self) -> Iterator[Step]:
@@ -858,14 +866,14 @@ class Dissection:
         resolver, queue = self._resolver, self._queue
         knew, resolver.learns, resolver.unnamed = resolver.learns, False, waiting.unnamed
         if (exchange := waiting.exchange) is not None:
-            exchanges: Iterable[Exchange] = [exchange]
+            left: Iterable[tuple[Exchange, Waiting]] = [(exchange, waiting)]
         else:
             assert queue is not None
-            exchanges = queue.release(waiting)
-        for exchange in exchanges:
-            self.decode(exchange, is_named=not waiting.unnamed)
-            exchange.topic_ids |= waiting.topic_ids
-            exchange.anomalies += waiting.anomalies
+            left = queue.release(waiting)
+        for exchange, item in left:
+            self.decode(exchange, is_named=not item.unnamed)
+            exchange.topic_ids |= item.topic_ids
+            exchange.anomalies += item.anomalies
             yield exchange
         resolver.learns, resolver.unnamed = knew, frozenset()
 

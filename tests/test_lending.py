@@ -564,16 +564,15 @@ def test_lines_that_wait_for_names(
     limits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A capture that begins while clients run: the core writes the lines that have waited."""
-    held: list[
-        tuple[int, bool, bool]
-    ] = []  # exchanges that the core has written; have they IDs, and no names
+    # exchanges that the core has written; have they IDs, and no names
+    held: list[tuple[int, bool, bool]] = []
     release = lending.Lending.release
 
-    def noting(self: lending.Lending, waiting: Waiting) -> Iterator[Exchange]:
+    def noting(self: lending.Lending, waiting: Waiting) -> Iterator[tuple[Exchange, Waiting]]:
         left = 0
-        for exchange in release(self, waiting):
+        for each in release(self, waiting):
             left += 1
-            yield exchange
+            yield each
         held.append((waiting.exchanges - left, bool(waiting.refs.keys), bool(waiting.unnamed)))
 
     monkeypatch.setattr(lending.Lending, "release", noting)
@@ -592,6 +591,7 @@ def test_lines_that_wait_for_names(
     assert any(written and has_ids for written, has_ids, _ in held)
     assert any(written for written, _, is_unnamed in held if is_unnamed)
     assert any(written > 1 for written, *_ in held)
+    assert limits != "naming_rows=10000" or any(written > 1 and is_unnamed for written, _, is_unnamed in held)
 
 
 def test_reasons_are_reported(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.exchanges.resolver import NO_REFS, Refs
-from kdissect.exchanges.topic_names import Waiting
+from kdissect.exchanges.topic_names import Part, Waiting
 from kdissect.exchanges.undecoded import TopicIdPlan, topic_id_plan
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import decode_exchange
@@ -63,8 +63,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, KafkaState, MemoryBudget, UnreadState
     from kdissect.exchanges.ordering import Ordering
-    from kdissect.exchanges.resolver import WaitingRoom
-    from kdissect.exchanges.topic_names import TopicRefs
+    from kdissect.exchanges.topic_names import TopicRefs, WaitingRoom
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, Segment
     from kdissect.net.connection import Connections, Event
@@ -414,8 +413,10 @@ class Lending:
             if item is not None:
                 yield item
 
-    def release(self, waiting: Waiting) -> Iterator[Exchange]:
-        """Finish the exchanges that have waited longest in the core; yield those that it leaves."""
+    def release(self, waiting: Waiting) -> Iterator[tuple[Exchange, Waiting]]:
+        """Finish the exchanges that have waited longest in the core; yield those that it leaves, and what
+        stands for each.
+        """
         more = waiting.exchanges
         while more:
             exchanges, left = self._written(None, more, writes=not waiting.anomalies)
@@ -423,7 +424,7 @@ class Lending:
                 break
             more -= exchanges
             if left is not None:
-                yield left.exchange
+                yield left.exchange, waiting.of(waiting.exchanges - more - 1)
 
     def _written(
         self, before: tuple[int, int] | None, max_exchanges: int, *, writes: bool = True
@@ -448,19 +449,17 @@ class Lending:
     def _waiting(self, before: tuple[int, int], max_exchanges: int, room: WaitingRoom) -> Waiting | None:
         """Let the next exchanges before this place wait in the core."""
         assert self._finishing is not None
-        until_ns, exchanges, size = room
-        waits = self._core.wait(
-            _place(before), max_exchanges, (_clamped(until_ns), exchanges, size), self._max_decoded
-        )
+        left = (room.exchanges, room.bytes) if self.first[0] >= room.since_ns else (0, 0)
+        waits = self._core.wait(_place(before), max_exchanges, left, self._max_decoded)
         if waits is None:
             return None
-        exchanges, size, completed_ns, known, copy = waits
+        exchanges, size, completed_ns, known, copy, parts = waits
         if copy is not None:
             _decode_produce(copy)
             refs = self._finishing.refs(copy)
         else:
             refs = NO_REFS if known is None else Refs(*known)
-        return Waiting(None, exchanges, size, completed_ns, refs)
+        return Waiting(None, exchanges, size, completed_ns, refs, [Part(*part) for part in parts])
 
     def settle(self) -> None:
         """Pass on all that the core has counted."""
@@ -556,8 +555,7 @@ class Lending:
 
     def _update(self) -> None:
         """Set the clocks of the connections that the core has, and their place among the recently used."""
-        for ordinal, duplex, now_ns, is_half_open in self._core.take_touched():
-            self._connections.use(ordinal, duplex, now_ns, is_half_open=is_half_open)
+        self._connections.use(self._core.take_touched())
         self._entered = 0
 
     def _count(self) -> None:

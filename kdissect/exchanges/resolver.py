@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from kdissect.names import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kdissect.exchanges.learned import BatchCopy, NumberedBatch, ProducedBatch
     from kdissect.limits import Limits
@@ -34,19 +34,6 @@ class Refs(NamedTuple, Generic[Key, Value]):
 
 
 NO_REFS: Refs[Any, Any] = Refs([], [])
-
-
-class WaitingRoom(NamedTuple):
-    """What can wait without changing what waits already.
-
-    Attributes:
-        until_ns: a key that is unknown at this packet time is no longer waited for.
-        exchanges, bytes: how many, and of their frames.
-    """
-
-    until_ns: int
-    exchanges: int
-    bytes: int
 
 
 class Resolvable(Protocol):
@@ -96,7 +83,8 @@ class Resolver(Generic[Item, Key, Value]):
         self._window_ns = 0 if knows_all else window_ns
         self._knows_all = knows_all
         self._values: Recent[Key, Value] = Recent(capacity)
-        self._held: deque[tuple[Item, list[Key], list[Key]]] = deque()  # with its keys, and those unknown
+        # with its keys, those unknown, and since when it waits
+        self._held: deque[tuple[Item, list[Key], list[Key], int]] = deque()
         self._rows = self._bytes = 0
 
     def feed(self, item: Item) -> list[Item]:
@@ -104,21 +92,40 @@ class Resolver(Generic[Item, Key, Value]):
         refs = self._refs(item)
         if refs is NO_REFS and not self._held:
             return [item]
-        settled, held, keys, window_ns = [], self._held, refs.keys, self._window_ns
-        # before learning from this item: it is too late for them
-        while held and item.completed_ns - held[0][0].completed_ns >= window_ns:
-            settled.append(self._release())
+        settled = self._expired(item.completed_ns)  # before learning from this item: it is too late for them
         if not self._knows_all:
             for key, value in refs.learned:
                 self._learn(item, key, value)
-        if not held and (self._resolve(item, keys) or window_ns <= 0):
+        if not self._held and (self._resolve(item, refs.keys) or self._window_ns <= 0):
             self._resolve(item, refs.optional)
             settled.append(item)
             return settled
-        held.append((item, [*keys, *refs.optional], keys[::-1]))
+        self._hold(item, refs)
+        settled += self._settled()
+        return settled
+
+    def _hold(self, item: Item, refs: Refs[Key, Value]) -> None:
+        """Let an item wait behind the others."""
+        self._held.append((item, [*refs.keys, *refs.optional], refs.keys[::-1], self._since_ns(item)))
         self._count(item, 1)
+
+    def _take_held(self) -> Iterable[Item]:
+        """All that wait; none does any longer."""
+        held, self._held, self._rows, self._bytes = self._held, deque(), 0, 0
+        return [item for item, *_ in held]
+
+    def _expired(self, now_ns: int) -> list[Item]:
+        """Release the items that have waited as long as they may."""
+        expired, held, window_ns = [], self._held, self._window_ns
+        while held and now_ns - held[0][3] >= window_ns:
+            expired.append(self._release())
+        return expired
+
+    def _settled(self) -> list[Item]:
+        """Release the items that wait for nothing, and those that are too many."""
+        settled, held = [], self._held
         while held:
-            first, _, unknown = held[0]
+            first, _, unknown, _ = held[0]
             while unknown and self._find(first, unknown[-1]) is not None:
                 unknown.pop()
             if unknown:
@@ -127,6 +134,10 @@ class Resolver(Generic[Item, Key, Value]):
                 self._note_full(first, f"{self._rows} exchanges of {self._bytes} bytes were waiting")
             settled.append(self._release())
         return settled
+
+    def _since_ns(self, item: Item) -> int:
+        """Since when an item waits."""
+        return item.completed_ns
 
     def resolve_now(self, item: Item) -> None:
         """Write the values known so far into an item that does not wait."""
@@ -148,20 +159,8 @@ class Resolver(Generic[Item, Key, Value]):
         """Whether nothing waits."""
         return not self._held
 
-    @property
-    def room(self) -> WaitingRoom | None:
-        """How much can wait behind what waits. None: nothing waits."""
-        if not self._held:
-            return None
-        limits, (first, *_) = self._limits, self._held[0]
-        return WaitingRoom(
-            first.completed_ns + self._window_ns,
-            limits.naming_rows - self._rows,
-            limits.naming_bytes - self._bytes,
-        )
-
     def _release(self) -> Item:
-        item, keys, _ = self._held.popleft()
+        item, keys, *_ = self._held.popleft()
         self._count(item, -1)
         self._resolve(item, keys)
         return item

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from copy import copy
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.learned import ADVERTISING
@@ -24,9 +24,10 @@ from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
+from kdissect.net.duplex import NEVER_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kdissect.exchanges.learned import BatchCopy, LearnedFacts, NumberedBatch, ProducedBatch
     from kdissect.kafka.bodies import BodyLayout
@@ -58,10 +59,11 @@ class Waiting:
 
     Attributes:
         exchange: None: the core has them.
-        exchanges: number of them; more than one have no IDs.
+        exchanges: number of them.
         held_bytes: of their frames.
         completed_ns: when the last one was complete.
-        refs: IDs and names in it.
+        refs: IDs in them, and names.
+        parts: if several have IDs: of each its own, and of some in a row without any.
         topic_ids, anomalies: what the exchange gets.
     """
 
@@ -70,6 +72,7 @@ class Waiting:
     held_bytes: int
     completed_ns: int
     refs: TopicRefs
+    parts: Sequence[Part] = ()
     topic_ids: dict[str, str] = dataclasses.field(default_factory=dict)
     anomalies: list[Anomaly] = dataclasses.field(default_factory=list)
     produced_ns: dict[ProducedBatch, int] | None = None
@@ -80,9 +83,50 @@ class Waiting:
         """IDs that have no name."""
         return frozenset(self.refs.keys) - self.topic_ids.keys()
 
+    def divided(self) -> list[Waiting]:
+        """The parts, each for itself."""
+        return [
+            Waiting(None, exchanges, size, completed_ns, Refs(ids, []) if ids else NO_REFS)
+            for exchanges, size, completed_ns, ids in self.parts
+        ]
+
+    def of(self, number: int) -> Waiting:
+        """What stands for this one of the exchanges, with its names."""
+        for exchanges, size, completed_ns, ids in self.parts:
+            if number < exchanges:
+                names = {each: self.topic_ids[each] for each in ids if each in self.topic_ids}
+                return Waiting(None, 1, size, completed_ns, Refs(ids, []), topic_ids=names)
+            number -= exchanges
+        return self
+
+
+class WaitingRoom(NamedTuple):
+    """What can wait as one without changing what becomes of what waits already.
+
+    Attributes:
+        since_ns: exchanges that were completed before wait one by one.
+        exchanges, bytes: how many, and of their frames.
+    """
+
+    since_ns: int
+    exchanges: int
+    bytes: int
+
+
+class Part(NamedTuple):
+    """Exchanges that wait, as ``Waiting``; several have no IDs."""
+
+    exchanges: int
+    held_bytes: int
+    completed_ns: int
+    ids: list[str]
+
 
 class TopicNameResolver(Resolver[Item, str, str]):
     """The names learned so far, and the exchanges that wait for one.
+
+    When exchanges are released makes no difference as long as no name is learned. So some in a row are one
+    item (``Waiting.parts``), until a new name comes or there are too many.
 
     Args:
         limits: to respect.
@@ -95,7 +139,7 @@ class TopicNameResolver(Resolver[Item, str, str]):
         unnamed: IDs in the current exchange, which has waited, that got no name.
     """
 
-    __slots__ = ("_given", "_learned", "learns", "unnamed")
+    __slots__ = ("_given", "_has_parts", "_latest_ns", "_learned", "learns", "unnamed")
 
     def __init__(
         self,
@@ -110,6 +154,56 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self._given = {**(given or {}), **RESERVED}
         self.learns = not self._knows_all
         self.unnamed: frozenset[str] = frozenset()
+        self._has_parts = False  # whether an item may be held that can be divided
+        self._latest_ns = (
+            0  # completion of the latest item; ``NEVER_NS`` once that has gone back, while any waits
+        )
+
+    def feed(self, item: Item) -> list[Item]:
+        if not self._held:
+            self._has_parts, self._latest_ns = False, item.completed_ns
+        settled = self._divide() if self._has_parts and self._must_divide(item) else []
+        if isinstance(item, Waiting) and item.parts:
+            self._has_parts = True
+        self._latest_ns = item.completed_ns if item.completed_ns >= self._latest_ns else NEVER_NS
+        return settled + super().feed(item)
+
+    @property
+    def room(self) -> WaitingRoom | None:
+        """How many can wait as one behind what waits. None: nothing waits."""
+        if not self._held:
+            return None
+        limits = self._limits
+        return WaitingRoom(
+            self._latest_ns, limits.naming_rows - self._rows, limits.naming_bytes - self._bytes
+        )
+
+    def _must_divide(self, item: Item) -> bool:
+        """Whether it matters from now on which of the exchanges have been released."""
+        rows, size = self._size(item)
+        limits = self._limits
+        return (
+            self._rows + rows > limits.naming_rows
+            or self._bytes + size > limits.naming_bytes
+            or item.completed_ns < self._latest_ns
+            or any(topic_id not in self._values for topic_id, _ in self._refs(item).learned)
+        )
+
+    def _divide(self) -> list[Item]:
+        """Hold each exchange by itself. Returns those that would have been released by now."""
+        self._has_parts = False
+        for item in self._take_held():
+            parts = item.divided() if isinstance(item, Waiting) and item.parts else [item]
+            for part in cast("list[Item]", parts):
+                self._hold(part, self._refs(part))
+        return [*self._expired(self._latest_ns), *self._settled()]
+
+    def _since_ns(self, item: Item) -> int:
+        if isinstance(item, Waiting):
+            for part in reversed(item.parts):
+                if any(self._find(item, topic_id) is None for topic_id in part.ids):
+                    return part.completed_ns
+        return item.completed_ns
 
     def name(self, topic_id: str, completed_ns: int) -> str | None:
         """What stands for a topic ID in an exchange that was completed then: its name; the ID itself if a
@@ -117,7 +211,10 @@ class TopicNameResolver(Resolver[Item, str, str]):
         """
         if topic_id in self.unnamed:
             return topic_id
-        return self.known(topic_id, completed_ns) or (topic_id if self._knows_all else None)
+        name = self._given.get(topic_id) or self._values.get(topic_id)
+        if name or not self._knows_all:
+            return name or None
+        return self.known(topic_id, completed_ns) or topic_id
 
     def known(self, topic_id: str, completed_ns: int | None = None) -> str | None:
         """The name of a topic ID; for an exchange that was completed then, also from a first pass. None if it

@@ -545,16 +545,18 @@ class Connections:
         """Whether a connection between these ends is remembered that has ended."""
         return self._ended.knows(ends)
 
-    def use(self, ordinal: int, duplex: Duplex | None, now_ns: int, *, is_half_open: bool = False) -> None:
-        """A connection that the native core has (without ``duplex``: has opened) had a segment at this time,
-        the latest of all.
+    def use(self, used: Iterable[tuple[int, Duplex | None, int, bool]]) -> None:
+        """Connections that the native core has had segments, latest last: their numbers, what was lent (None:
+        the core has opened it), the time, and whether they are half open.
         """
-        self._order[ordinal] = duplex
-        self._order.move_to_end(ordinal)
-        if duplex is not None:
-            duplex.now_ns = now_ns
-        elif is_half_open != (ordinal in self._held):
-            self._hold(ordinal, PIECE_COST if is_half_open else 0)
+        order, held = self._order, self._held
+        for ordinal, duplex, now_ns, is_half_open in used:
+            order[ordinal] = duplex
+            order.move_to_end(ordinal)
+            if duplex is not None:
+                duplex.now_ns = now_ns
+            elif is_half_open != (ordinal in held):
+                self._hold(ordinal, PIECE_COST if is_half_open else 0)
 
     def resume(self, ordinal: int, state: TcpState, lent: Duplex | None) -> Duplex:
         """Take a connection that the native core has opened, or that was lent to it."""

@@ -49,6 +49,7 @@ _SCALE_BYTES = 3
 
 _CACHED_IDS = 256
 _CACHED_ADDRESSES = 4096
+_CACHED_ENDS = 4096
 _SEED = bytes(2)
 
 
@@ -191,6 +192,7 @@ def window_scale(options: bytes) -> int | None:
     return min(scale[2], _MAX_SCALE) if len(scale) == _SCALE_BYTES else None
 
 
+@lru_cache(_CACHED_ENDS)
 def reversed_ends(ends: bytes) -> bytes:
     """``Segment.ends`` of the other direction."""
     address = (len(ends) - 4) // 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import (
+    Part,
     TopicNameResolver,
     Waiting,
+    WaitingRoom,
     may_name_topic_ids,
     topic_refs,
     undecoded_topic_refs,
@@ -190,15 +193,76 @@ def test_exchanges_that_wait_undecoded_count_each_with_their_frames() -> None:
     assert naming.room is None
     first, behind, named = waiting(1, 0, ORDERS), waiting(4, 7), waiting(1, 8, PAYMENTS)
     assert naming.feed(first) == naming.feed(behind) == naming.feed(named) == []
-    assert naming.room == (SECOND, 0, 0)
+    assert naming.room == (8, 0, 0)
     last = waiting(1, 9)
     assert naming.feed(last) == [first, behind]
     assert [each.detail for each in first.anomalies] == ["7 exchanges of 70 bytes were waiting"]
-    assert naming.room == (SECOND + 8, 4, 40)
+    assert naming.room == (9, 4, 40)
     naming.learn(PAYMENTS, "payments")
     assert naming.close() == [named, last]
     assert (first.unnamed, behind.unnamed) == ({ORDERS}, frozenset())
     assert named.topic_ids == {PAYMENTS: "payments"}
+
+
+NO_ROOM = WaitingRoom(0, 0, 0)
+Completed = tuple[int, int, list[str], dict[str, str]]
+"""Time since the exchange before, size, topic IDs, names by ID."""
+
+
+def in_runs(completed: list[Completed], most: int, limits: Limits) -> list[tuple[Any, ...]]:
+    """What becomes of each exchange if up to so many wait as one."""
+    naming: TopicNameResolver[Waiting] = TopicNameResolver(limits, lambda item: item.refs)
+    became: list[tuple[Any, ...]] = []
+
+    def note(items: list[Waiting]) -> None:
+        for item in items:
+            for number in range(item.exchanges):
+                each = item.of(number)
+                known = {topic_id: each.topic_ids.get(topic_id) for topic_id in each.refs.keys}
+                became.append((known, each.unnamed, each.held_bytes, each.anomalies))
+                assert each.unnamed <= item.unnamed
+
+    def wait() -> None:
+        if run:
+            ids = list(dict.fromkeys(topic_id for part in run for topic_id in part.ids))
+            size = sum(part.held_bytes for part in run)
+            parts = run.copy() if len(run) > 1 else []
+            item = Waiting(None, len(run), size, run[-1].completed_ns, Refs(ids, []), parts)
+            note(naming.feed(item))
+        run.clear()
+
+    run: list[Part] = []
+    now_ns = 0
+    for since_ns, size, ids, names in completed:
+        now_ns += since_ns
+        own = list(dict.fromkeys([*ids, *names]))
+        _, rows, left = naming.room or NO_ROOM
+        is_full = len(run) >= min(most, rows) or sum(part.held_bytes for part in run) + size > left
+        if names or is_full or since_ns < 0:
+            wait()
+        room = naming.room or NO_ROOM
+        if names or room.exchanges <= 0 or size > room.bytes or now_ns < room.since_ns:
+            note(naming.feed(Waiting(None, 1, size, now_ns, Refs(own, list(names.items())))))
+        else:
+            run.append(Part(1, size, now_ns, own))
+    wait()
+    note(naming.close())
+    return became
+
+
+@pytest.mark.parametrize("rows", [4, 12, 100])
+@pytest.mark.parametrize("topic_names", [2, 100])
+def test_runs_end_as_if_each_exchange_had_waited_by_itself(rows: int, topic_names: int) -> None:
+    limits = Limits(naming_rows=rows, naming_bytes=4 * rows, naming_window_ns=6, topic_names=topic_names)
+    chance = Random(rows * topic_names)
+    for _ in range(60):
+        topics = chance.sample("ABCDEFGH", 5)
+        completed: list[Completed] = []
+        for _ in range(60):
+            ids = chance.choices(topics, k=chance.choice((0, 0, 1, 1, 2)))
+            names = {chance.choice(topics): "name"} if chance.random() < 0.06 else {}
+            completed.append((chance.choice((0, 0, 1, 1, 2, -1, -3)), chance.randint(1, 8), ids, names))
+        assert in_runs(completed, 8, limits) == in_runs(completed, 1, limits)
 
 
 def test_ids_of_an_exchange_that_stays_undecoded() -> None:

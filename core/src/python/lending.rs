@@ -42,6 +42,8 @@ use crate::{guarded, Odd, Why};
 const BATCH: usize = 64;
 /// Packets that may bring a connection here are not kept from it for longer.
 const RUN: usize = 64;
+/// Topic IDs in a run of exchanges that wait for names: each is compared with all.
+const RUN_IDS: usize = 256;
 /// Most exchanges that are queued at a time.
 const PAGE: usize = 256;
 /// Interfaces known at a time.
@@ -195,7 +197,11 @@ type PyWaits<'py> = (
     i64,
     Option<(Vec<String>, Vec<(String, String)>)>,
     Option<Bound<'py, PyAny>>,
+    Vec<PyPart<'py>>,
 );
+
+/// Exchanges that wait, as `wait` returns them: several only if they have no topic IDs.
+type PyPart<'py> = (usize, usize, i64, Bound<'py, PyList>);
 
 /// See `written`.
 type PyWritten<'py> = (
@@ -585,52 +591,71 @@ impl Lending {
     }
 
     /// Lets the next exchanges of the queue, whose place is before this one, wait behind others until Python releases
-    /// them (`written`): as many as have no topic IDs and keep within `room`, which is the time before which they
-    /// were complete, how many they are, and bytes of their frames; otherwise one. `budget`: memory for its bodies.
-    /// Returns the number, the bytes, the latest completion, and of one that may have topic IDs these, and those
-    /// with their names; or a copy, in which Python finds them.
+    /// them (`written`): as many as keep within `room`, which is how many they are, and bytes of their frames, as long
+    /// as they reveal no names and time does not go back; otherwise one. `budget`: memory for its bodies.
+    /// Returns the number, the bytes, the latest completion; the topic IDs in them, and of one those with their names,
+    /// or a copy, in which Python finds them; and if several have IDs, the parts.
     fn wait<'py>(
         &mut self,
         py: Python<'py>,
         before: Order,
         max_exchanges: usize,
-        room: (i64, i64, i64),
+        room: (i64, i64),
         budget: i64,
     ) -> PyResult<Option<PyWaits<'py>>> {
-        let (until_ns, max_waiting, max_bytes) = room;
-        let max_exchanges = max_exchanges.min(usize::try_from(max_waiting).unwrap_or(0));
-        let max_bytes = usize::try_from(max_bytes).unwrap_or(0);
+        let max_exchanges = max_exchanges.min(usize::try_from(room.0).unwrap_or(0));
+        let max_bytes = usize::try_from(room.1).unwrap_or(0);
         let (mut exchanges, mut bytes, mut completed_ns) = (0, 0, i64::MIN);
+        let mut ids: Vec<String> = Vec::new();
+        let mut parts: Vec<PyPart<'py>> = Vec::new();
         while let Some(finished) = self.queue.first(before) {
             let (size, time_ns) = (finished.held(), finished.order().0);
-            let ids = match &finished.request.message {
+            let of_api = match &finished.request.message {
                 Message::Frame(header, _) => self
                     .topic_ids
                     .entry((header.api_key, header.api_version))
                     .or_insert_with_key(|api| Ids::of(py, &self.python, *api)),
                 Message::Object(_) => &Ids::Python,
             };
-            let refs = ids.refs(finished, budget);
-            let is_alone = !refs.as_ref().is_ok_and(|refs| refs.ids.is_empty())
+            let refs = of_api.refs(finished, budget);
+            let may_join =
+                |refs: &TopicRefs| refs.learned.is_empty() && ids.len() + refs.ids.len() <= RUN_IDS;
+            let is_alone = !refs.as_ref().is_ok_and(may_join)
                 || exchanges >= max_exchanges
                 || bytes + size > max_bytes
-                || time_ns >= until_ns;
+                || time_ns < completed_ns;
             if is_alone && exchanges > 0 {
                 break;
             }
             let copied = refs.is_err().then(|| copy(py, finished));
             self.hold(before);
-            (exchanges, bytes, completed_ns) = (exchanges + 1, bytes + size, completed_ns.max(time_ns));
+            (exchanges, bytes, completed_ns) = (exchanges + 1, bytes + size, time_ns);
             if is_alone {
                 let copied = match copied {
                     Some(copied) => Some(self.finish(py, copied)?.get_item(2)?),
                     None => None,
                 };
                 let refs = refs.ok().map(|refs| (refs.ids, refs.learned));
-                return Ok(Some((exchanges, bytes, completed_ns, refs, copied)));
+                return Ok(Some((exchanges, bytes, completed_ns, refs, copied, Vec::new())));
+            }
+            let own = refs.map(|refs| refs.ids).unwrap_or_default();
+            for id in &own {
+                if !ids.contains(id) {
+                    ids.push(id.clone());
+                }
+            }
+            match parts.last_mut() {
+                Some((count, of_part, until_ns, before)) if own.is_empty() && before.is_empty() => {
+                    (*count, *of_part, *until_ns) = (*count + 1, *of_part + size, time_ns);
+                }
+                _ => parts.push((1, size, time_ns, PyList::new(py, own)?)),
             }
         }
-        Ok((exchanges > 0).then_some((exchanges, bytes, completed_ns, None, None)))
+        if parts.len() == 1 {
+            parts.clear();
+        }
+        let refs = (!ids.is_empty()).then_some((ids, Vec::new()));
+        Ok((exchanges > 0).then_some((exchanges, bytes, completed_ns, refs, None, parts)))
     }
 
     /// Passes on what was counted of connections that are no longer here, or of all.
