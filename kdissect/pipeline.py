@@ -663,6 +663,10 @@ class Dissection:
         """See ``notices_of``."""
         return notices_of(self.noticed, self._limits)
 
+    def finish(self, exchange: Exchange, place: int | None = None, *, writes: bool = True) -> bool:
+        """Let the core finish an exchange, instead of decoding it, if it can; see ``Lending.finish``."""
+        return self._lending is not None and self._lending.finish(exchange, place, writes=writes)
+
     def decode(self, exchange: Exchange, *, is_named: bool = True) -> None:
         """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, split
         its latency, and note its cluster. The exchanges of a connection must come in order. ``is_named``:
@@ -833,6 +837,8 @@ class Dissection:
             item: Exchange | Waiting = items.pop()
             if isinstance(item, Exchange):
                 if self._resolver.is_idle:
+                    if self.finish(item):
+                        continue
                     self.decode(item)
                 else:
                     refs = self._undecoded_topic_refs(item)
@@ -871,7 +877,8 @@ class Dissection:
         resolver, queue = self._resolver, self._queue
         knew, resolver.learns, resolver.unnamed = resolver.learns, False, waiting.unnamed
         if (exchange := waiting.exchange) is not None:
-            exchanges: Iterable[Exchange] = [exchange]
+            is_finished = self.finish(exchange, writes=not waiting.anomalies)
+            exchanges: Iterable[Exchange] = [] if is_finished else [exchange]
         else:
             assert queue is not None
             exchanges = queue.release(waiting)
