@@ -448,6 +448,11 @@ class Lending:
         selected, and the next exchange if it is odd.
         """
 
+    def finish_paired(self, exchange: Exchange, place: int | None, writes: bool) -> tuple[bytes, int] | None:
+        """Finish an exchange that Python has paired: its text, and whether it is selected. None: it is left,
+        as without ``writes``. ``place``: of one of a shard.
+        """
+
     def wait(
         self, before: _Order, max_exchanges: int, room: tuple[int, int], budget: int
     ) -> (

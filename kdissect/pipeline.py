@@ -671,6 +671,10 @@ class Dissection:
         """See ``notices_of``."""
         return notices_of(self.noticed, self._limits)
 
+    def finish(self, exchange: Exchange, place: int | None = None, *, writes: bool = True) -> bool:
+        """Let the core finish an exchange, instead of decoding it, if it can; see ``Lending.finish``."""
+        return self._lending is not None and self._lending.finish(exchange, place, writes=writes)
+
     def decode(self, exchange: Exchange, *, is_named: bool = True) -> None:
         """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, split
         its latency, and note its cluster. The exchanges of a connection must come in order. ``is_named``:
@@ -828,6 +832,8 @@ class Dissection:
             item: Exchange | Waiting = items.pop()
             if isinstance(item, Exchange):
                 if self._resolver.is_idle:
+                    if self.finish(item):
+                        continue
                     self.decode(item)
                 else:
                     refs = self._undecoded_topic_refs(item)
@@ -866,7 +872,8 @@ class Dissection:
         resolver, queue = self._resolver, self._queue
         knew, resolver.learns, resolver.unnamed = resolver.learns, False, waiting.unnamed
         if (exchange := waiting.exchange) is not None:
-            left: Iterable[tuple[Exchange, Waiting]] = [(exchange, waiting)]
+            is_finished = self.finish(exchange, writes=not waiting.anomalies)
+            left: Iterable[tuple[Exchange, Waiting]] = [] if is_finished else [(exchange, waiting)]
         else:
             assert queue is not None
             left = queue.release(waiting)

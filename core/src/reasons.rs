@@ -30,6 +30,7 @@ pub enum Why {
     // Of exchanges.
     Lent,
     Outcome,
+    Anomaly,
     Retransmitted,
     Layout,
     Unknown,
@@ -83,6 +84,7 @@ impl Why {
             Why::Tls => "TLS records",
             Why::Lent => "sent before the connection was lent",
             Why::Outcome => "unanswered, or not acknowledged",
+            Why::Anomaly => "an anomaly, or a response out of order",
             Why::Retransmitted => "retransmitted",
             Why::Layout => "an API and version that the output leaves to Python",
             Why::Unknown => "fields that are not known",

@@ -290,6 +290,7 @@ class Lending:
         self._obstacles: Counter[str] = Counter()  # chances to be lent that were missed, by reason
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
+        self._left: Exchange | None = None  # the latest exchange that the core has left
         self._decryption = decryption
         self.waiting_since_ns: int | None = None
         connections.lender = self
@@ -443,8 +444,22 @@ class Lending:
             return exchanges, None
         event, packet = odd
         left = _Left(event, packet)
+        self._left = left.exchange
         _learn(left.exchange)
         return exchanges + 1, left
+
+    def finish(self, exchange: Exchange, place: int | None = None, *, writes: bool = True) -> bool:
+        """Finish an exchange whose turn it is, and that was paired here. Returns False if the core leaves it,
+        as it does without ``writes``. ``place``: where it was completed, if it is one of a shard.
+        """
+        if self._finishing is None or exchange is self._left:
+            return False
+        finished = self._core.finish_paired(exchange, place, writes)
+        if finished is None:
+            return False
+        output, rows = finished
+        self._finishing.take(output, 1, rows)
+        return True
 
     def _waiting(self, before: tuple[int, int], max_exchanges: int, room: WaitingRoom) -> Waiting | None:
         """Let the next exchanges before this place wait in the core."""

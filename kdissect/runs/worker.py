@@ -191,6 +191,10 @@ class Worker:
 
     def _add(self, place: int, item: Exchange) -> None:
         connection = item.connection_key
+        if self._lines is not None:
+            is_held_back = connection in self._open_on
+            if self._dissection.finish(item, place, writes=not is_held_back):
+                return
         self.exchanges += 1
         self._dissection.decode(item)
         completed_ns, packet = item.order

@@ -143,10 +143,7 @@ impl<X> Stage<X> {
     /// its slot.
     pub fn admit(&mut self, connection: Connection<X>, ordinal: u64, ends: [Box<[u8]>; 2]) -> usize {
         self.held += connection.held();
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
+        let slot = self.reserve();
         for (side, each) in ends.iter().enumerate() {
             self.flows.insert(each.clone(), (slot, side));
         }
@@ -166,6 +163,14 @@ impl<X> Stage<X> {
             is_touched: false,
         });
         slot
+    }
+
+    /// A slot that stays empty until `reuse`.
+    pub fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        })
     }
 
     /// The slot of a connection with this number.

@@ -1,5 +1,7 @@
 //! The class `kdissect._core.Lending`: a [`Stage`] for kdissect/exchanges/lending.py.
 
+mod paired;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -151,6 +153,8 @@ enum Holder {
     Lent(Object, Object, usize),
     /// It was opened here: time of the SYN, and its number.
     Opened(i64, u64),
+    /// It is not here.
+    Python,
 }
 
 /// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py; and those that have
@@ -244,6 +248,7 @@ struct PythonRequest<'py> {
 #[derive(FromPyObject)]
 struct PythonFrame<'py> {
     data: Bound<'py, PyBytes>,
+    size: usize,
     packet: u64,
     interface: Bound<'py, PyAny>,
     start_ns: i64,
@@ -287,6 +292,8 @@ pub struct Lending {
     /// In a process that dissects a shard: what to add to the number of a packet to get half its place.
     shift: Option<i64>,
     queue: Queue,
+    /// The slot of a connection that is not here, but an exchange of which was finished just now.
+    guest: Option<usize>,
     /// By API key and version.
     topic_ids: BTreeMap<(i16, i16), Ids>,
     /// The latest time in the queue so far.
@@ -333,6 +340,20 @@ struct Asking<'a, 'py> {
     introductions: &'a mut Introductions,
     protocols: &'a mut Vec<String>,
     python: &'a Callbacks,
+}
+
+impl PythonFrame<'_> {
+    /// As it is here. `interface`: the number of its own.
+    fn frame(&self, interface: usize) -> Frame {
+        Frame {
+            data: self.data.as_bytes().to_vec(),
+            size: self.size,
+            packet: self.packet,
+            interface,
+            start_ns: self.start_ns,
+            end_ns: self.end_ns,
+        }
+    }
 }
 
 impl Introductions {
@@ -504,6 +525,7 @@ impl Lending {
             batch: None,
             shift: None,
             queue: Queue::default(),
+            guest: None,
             topic_ids: BTreeMap::new(),
             newest_ns: i64::MIN,
             at: 0,
@@ -588,6 +610,42 @@ impl Lending {
         self.receivers.give(py, handed)?;
         self.give_back(py)?;
         Ok((text, exchanges, rows, odd?))
+    }
+
+    /// Finishes an exchange that Python has paired, and whose turn it is. Returns the text that it has made of it, if
+    /// it is not one of a shard, and whether it is selected. None: it is left to Python, as it is without `writes`.
+    /// `place`: of one of a shard.
+    fn finish_paired<'py>(
+        &mut self,
+        exchange: &Bound<'py, PyAny>,
+        place: Option<i64>,
+        writes: bool,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, usize)>> {
+        let py = exchange.py();
+        let slot = self.guest_slot(exchange)?;
+        self.pass_on(py, false)?;
+        let batch = self.batch.as_ref().map(|batch| batch.clone_ref(py));
+        let mut batch = batch.as_ref().map(|batch| batch.borrow_mut(py));
+        self.swap_text(&mut batch);
+        let key = match writes {
+            true => self.write_paired(exchange, slot, place),
+            false => Err(Odd),
+        };
+        self.swap_text(&mut batch);
+        if key.is_err() {
+            self.dismiss(py);
+        }
+        if let (Some(batch), Ok(Some(key))) = (&mut batch, &key) {
+            batch.keys.extend_from_slice(key);
+        }
+        let Some(page) = self.page.as_mut() else {
+            return Ok(None);
+        };
+        let (handed, Progress { rows, .. }) = page.take();
+        let text = PyBytes::new(py, &page.text);
+        page.text.clear();
+        self.receivers.give(py, handed)?;
+        Ok(key.is_ok().then_some((text, rows)))
     }
 
     /// Lets the next exchanges of the queue, whose place is before this one, wait behind others until Python releases
@@ -933,15 +991,7 @@ impl Lending {
                     python: &self.python,
                 };
                 if let Ok((header, true)) = request_header(data, &mut asking) {
-                    let frame = Frame {
-                        data: data.to_vec(),
-                        size: data.len(),
-                        packet: frame.packet,
-                        interface,
-                        start_ns: frame.start_ns,
-                        end_ns: frame.end_ns,
-                    };
-                    usual = Some(Message::Frame(header, frame));
+                    usual = Some(Message::Frame(header, frame.frame(interface)));
                 }
             }
         }
@@ -1124,6 +1174,7 @@ impl Lending {
         writes: bool,
         batch: &mut Option<PyRefMut<'_, RowBatch>>,
     ) -> PyResult<Option<(Bound<'py, PyTuple>, u64)>> {
+        self.dismiss(py);
         self.pass_on(py, false)?;
         for _ in 0..max_exchanges {
             let conditions = self.conditions.as_ref();
@@ -1151,7 +1202,9 @@ impl Lending {
                 }
                 if let (true, Some(shift), Some(batch)) = (is_written, self.shift, &mut *batch) {
                     let size = self.page.as_ref().map_or(0, |page| page.text.len()) - start;
-                    let key = key(&finished, shift, self.number(py, slot)?, size);
+                    let packet = i64::try_from(finished.order().1).unwrap_or(i64::MAX);
+                    let place = packet.saturating_add(shift).saturating_mul(2);
+                    let key = key(&finished, place, self.number(py, slot)?, size);
                     batch.keys.extend_from_slice(&key);
                 }
             }
@@ -1652,7 +1705,7 @@ impl Lending {
         }
         let connection = match &link.side {
             Holder::Lent(_, connection, _) => Some(connection.clone_ref(py)),
-            Holder::Opened(..) => None,
+            Holder::Opened(..) | Holder::Python => None,
         };
         let pair = (connection, 0, exchange).into_pyobject(py);
         self.links[slot] = Some(link);
@@ -1762,7 +1815,7 @@ impl Link {
     fn client(&self) -> usize {
         match self.side {
             Holder::Lent(.., client) => client,
-            Holder::Opened(..) => 0,
+            Holder::Opened(..) | Holder::Python => 0,
         }
     }
 
@@ -1770,7 +1823,7 @@ impl Link {
     fn duplex(&self, py: Python<'_>) -> Option<Object> {
         match &self.side {
             Holder::Lent(duplex, ..) => Some(duplex.clone_ref(py)),
-            Holder::Opened(..) => None,
+            Holder::Opened(..) | Holder::Python => None,
         }
     }
 
@@ -1781,7 +1834,7 @@ impl Link {
                 let values = (PyBytes::new(py, &self.ends), *time_ns, *ordinal);
                 Ok(Handle::of(python.info.bind(py).call1(values)?))
             }
-            Holder::Lent(..) => Err(PyKeyError::new_err(())), // it came with the connection
+            _ => Err(PyKeyError::new_err(())), // it came with the connection
         })
     }
 
@@ -1901,11 +1954,10 @@ fn copy(py: Python<'_>, finished: &Finished<Object>) -> Finished<Object> {
 }
 
 /// The key of a line, see runs/merge.rs.
-fn key(finished: &Finished<Object>, shift: i64, connection: i64, size: usize) -> [u8; KEY] {
+fn key(finished: &Finished<Object>, place: i64, connection: i64, size: usize) -> [u8; KEY] {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let (end_ns, packet) = finished.order();
     let packet = i64::try_from(packet).unwrap_or(i64::MAX);
-    let place = packet.saturating_add(shift).saturating_mul(2);
     let held = number(finished.held());
     merge::key([place, end_ns, packet, held, connection, number(size)])
 }
