@@ -413,6 +413,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
     Ok(RowPlan {
         common: common_plan(plan, row_api)?,
         columns: columns.collect::<PyResult<_>>()?,
+        fields: get(plan, "fields")?,
         end: get(plan, "end")?,
         format: RowFormat::named(&format).ok_or_else(|| unknown(&format))?,
         tables: tables.collect::<PyResult<_>>()?,
