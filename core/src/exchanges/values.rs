@@ -32,7 +32,7 @@ pub enum Found<'b> {
 }
 
 impl FieldPath {
-    /// `keys`: see [`Row`](crate::exchanges::content::Row).
+    /// `keys`: names of fields as keys of JSON, by their numbers.
     pub fn of(of_request: bool, names: &[String], keys: &[String]) -> Self {
         let number = |name: &String| {
             let key = format!("\"{name}\":");

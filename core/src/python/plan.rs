@@ -22,7 +22,7 @@ use crate::python::state::MemoryState;
 use crate::sinks::cells::Content;
 use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
-use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Tests, Vote};
+use crate::sinks::conditions::{Criteria, Criterion, Decision, NameTest, Tests, Vote};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
@@ -36,7 +36,7 @@ use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_form::TableForm;
 use crate::sinks::table_rows::{AliveMembers, Table};
 use crate::sinks::tallies::{Tallies, TallyPlan};
-use crate::sinks::value_tests::{Source, ValueTest};
+use crate::sinks::value_tests::{Mention, Number, Source, ValueTest};
 use crate::Odd;
 
 pub struct Plan {
