@@ -16,7 +16,9 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.new``: makes exchanges, frames and headers, which are Python's.
 * ``Conditions.of_client``: globs, and the ID of a connection, are Python's; called once for each connection,
   kind, API, version and client ID.
-* ``Conditions.mentions``: where names are in bodies is read with the notation of messages, for each API once.
+* ``Conditions.mentions``: where names and fields are in bodies is read with the notation of messages, for
+  each API once.
+* ``values`` of a ``CoreTest``: how values of any types compare is Python's; called once for the same values.
 * ``Conditions.topic_name``: see ``CommonPlan.topic_name``.
 * ``Conditions.note_name``, ``note_ids``: a message about names without a match needs those of all exchanges.
   Each name is passed once, and once to the tests of names, which are Python's.

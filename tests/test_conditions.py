@@ -75,7 +75,7 @@ LEFT = [
     ("--error", "*"),
     ("-Y", "request_bytes > response_bytes + api_version"),
     ("-Y", "len(topics) > 0 and time in '2026'"),
-    ("-Y", "request.topics.partitions.records.base_offset == 0 or response.responses.partitions.records"),
+    ("-Y", "request.topic_data.partition_data.records.base_offset == 0"),
 ]
 VALUES = [  # and whether some exchange of each output has them that the core takes
     ("service_us > 5", True),
@@ -259,6 +259,30 @@ def test_a_field_alone(
 ) -> None:
     """In CSV, it has quotes where it is empty, so that no line is."""
     assert shown(capsys, taken, "read", *form, "--fields", field, CLUSTER)
+
+
+@pytest.mark.parametrize("form", [(), ("--csv",), ("--json",)], ids=["fields", "csv", "json"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "request.topics.name,time",
+        "request.topics,response.brokers",
+        "request.allow_auto_topic_creation",
+        "request.topics.topic_id,response.responses.partitions.high_watermark,response.error_code",
+        "request.topic_data.partition_data.records",
+    ],
+)
+def test_fields_of_bodies(
+    form: tuple[str, ...], fields: str, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(capsys, taken, "read", *form, "--fields", fields, BASICS)
+
+
+@pytest.mark.parametrize("field", ["request._tags", "anomalies.kind", "request.topic_data._tags"])
+def test_what_no_message_has_on_the_wire_is_left(
+    field: str, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(capsys, taken, "read", "--json", "--fields", f"time,{field}", BASICS) == 0
 
 
 def test_a_tab_in_a_name_is_escaped(

@@ -99,7 +99,6 @@ _NUMBERS = {
 _MENTIONS = ("topic", "topics", "group", "group_id")
 """Names that stand for names in the bodies."""
 _BODIES = ("request.", "response.")
-_ADDED_FIELDS = frozenset(ADDED_FIELDS)
 _OF_PARTS = frozenset({*LatencyParts._fields, "think_us"})
 """Names that stand for parts of the latency."""
 _ERRORS = frozenset({"error", "errors", "expected_errors"})
@@ -256,7 +255,7 @@ class _CoreTests:
             elif name in _MENTIONS:
                 self.mentioned.add(name)
                 sources.append(("mention", name))
-            elif path and f"{head}." in _BODIES and _ADDED_FIELDS.isdisjoint(path.split(".")):
+            elif path and f"{head}." in _BODIES and ADDED_FIELDS.isdisjoint(path.split(".")):
                 field = head == "request", tuple(path.split("."))
                 if field not in self.fields:
                     self.fields.append(field)

@@ -1006,7 +1006,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower, "
 Tree = dict[str, "Tree | None"]
 """Field name -> the fields below it; None if these are unknown: below bytes and records."""
 
-ADDED_FIELDS = ("_tags", "_trailing", "_undecoded")  # by kafka/bodies.py, to any body
+ADDED_FIELDS = frozenset({"_tags", "_trailing", "_undecoded"})
+"""By kafka/bodies.py, to any body."""
 _OPAQUE = ("bytes", "records")
 
 

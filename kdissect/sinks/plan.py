@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.latency import Splitters
     from kdissect.exchanges.memory import MemoryPlan
-    from kdissect.exchanges.undecoded import MentionsPlan
+    from kdissect.exchanges.undecoded import FieldPath, MentionsPlan
     from kdissect.exchanges.written import WrittenText, WrittenTexts
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Exchange, Interface
@@ -192,6 +192,7 @@ class RowPlan(NamedTuple):
         common: of all plans.
         columns: the text before each column; what is in it, and which of several such
             (core/src/sinks/rows.rs).
+        fields: of bodies, which are columns.
         end: the text after them.
         format: ``json``, ``csv`` or ``fields``.
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
@@ -212,6 +213,7 @@ class RowPlan(NamedTuple):
 
     common: CommonPlan
     columns: list[tuple[str, tuple[str, int]]]
+    fields: list[FieldPath]
     end: str
     format: str
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]

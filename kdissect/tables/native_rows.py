@@ -32,10 +32,11 @@ from kdissect.kafka.internal.topics import is_internal
 from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
+from kdissect.query.where import ADDED_FIELDS
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
 from kdissect.stats.by_cluster import NAMING
-from kdissect.tables.columns import BY_NAME, OBJECT, RECORD, RECORD_NAMES, file_name, text_getter
-from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
+from kdissect.tables.columns import BY_NAME, FIELD, OBJECT, RECORD, RECORD_NAMES, file_name, text_getter
+from kdissect.tables.exchanges import BODIES, EXCHANGE_EXPORT_ONLY
 from kdissect.tables.native_whole import whole_plan
 from kdissect.tables.partitions import PARTITIONS, message_field
 from kdissect.tables.values import json_bytes, second_text, text_and_encoding
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.exchanges.undecoded import FieldPath
     from kdissect.model import ConnectionInfo
     from kdissect.sinks.plan import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
@@ -120,9 +122,19 @@ _SAME = ("kind", "outcome", "anomalies", *_OF_INCOMPLETE)  # in all exchanges th
 
 
 def are_known(columns: Sequence[Column]) -> bool:
-    """Whether the core can write these columns: none is a path into another, or there twice."""
+    """Whether the core can write these columns: columns of exchanges and fields of bodies, each once."""
     are_different = len({column.name for column in columns}) == len(columns)
-    return are_different and all(BY_NAME.get(column.name) is column for column in columns)
+    return are_different and all(
+        BY_NAME.get(column.name) is column or _field_path(column) is not None for column in columns
+    )
+
+
+def _field_path(column: Column) -> FieldPath | None:
+    """Which field of a body it is. None: it is something else, or no message has it on the wire."""
+    head, *path = column.name.split(".")
+    if column.type != FIELD or head not in BODIES or not ADDED_FIELDS.isdisjoint(path):
+        return None
+    return head == BODIES[0], tuple(path)
 
 
 def json_cell(column: Column, exchange: Exchange) -> str:
@@ -149,15 +161,20 @@ def row_plan(
         form: ``RowPlan.format``.
     """
     written: list[tuple[str, tuple[str, int]]] = []
+    fields: list[FieldPath] = []
     before = ""
     for head, column in zip(heads, columns, strict=True):
         before += head
-        if column.name in _SAME:
+        if path := _field_path(column):
+            written.append((before, ("field", len(fields))))
+            fields.append(path)
+            before = ""
+        elif column.name in _SAME:
             before += cell(column, _stub())
         else:
             written.append((before, _content(column.name, written)))
             before = ""
-    return _plan(context, columns, cell, written)._replace(end=before + end, format=form)
+    return _plan(context, columns, cell, written)._replace(fields=fields, end=before + end, format=form)
 
 
 def are_of_records(columns: Sequence[Column], optional: Sequence[str]) -> bool:
@@ -547,6 +564,7 @@ def _plan(
     return RowPlan(
         common,
         written,
+        fields=[],
         end="",
         format="json",
         tables=[],

@@ -23,14 +23,45 @@ pub enum Given {
     List(Vec<Given>),
 }
 
+/// What is at a path.
+pub enum Found<'b> {
+    /// None: it is absent.
+    One(Option<&'b Value<'b>>),
+    /// Through an array: one value per element.
+    Many(Vec<Option<&'b Value<'b>>>),
+}
+
 impl FieldPath {
-    /// Odd: its type is left to Python. Through an array, it is a list with one value per element.
+    /// `keys`: names of fields as keys of JSON, by their numbers.
+    pub fn of(of_request: bool, names: &[String], keys: &[String]) -> Self {
+        let number = |name: &String| {
+            let key = format!("\"{name}\":");
+            keys.iter().position(|known| *known == key).unwrap_or(Name::MAX)
+        };
+        FieldPath {
+            of_request,
+            names: names.iter().map(number).collect(),
+        }
+    }
+
+    /// Odd: its type is left to Python.
     pub fn find(&self, decoded: &Decoded<'_>) -> Result<Given, Odd> {
+        match self.values(decoded)? {
+            Found::One(value) => Given::of(value),
+            Found::Many(values) => {
+                let values = values.into_iter().map(Given::of);
+                Ok(Given::List(values.collect::<Result<_, _>>()?))
+            }
+        }
+    }
+
+    /// Odd: the path leads into record data, or into an embedded message.
+    pub fn values<'b>(&self, decoded: &'b Decoded<'_>) -> Result<Found<'b>, Odd> {
         let body = match self.of_request {
             true => &decoded.request,
             false => &decoded.response,
         };
-        let (mut values, mut is_many) = (vec![Some(body)], false);
+        let (mut values, mut is_many): (Vec<Option<&'b Value<'b>>>, bool) = (vec![Some(body)], false);
         for name in &self.names {
             let mut structs = Vec::with_capacity(values.len());
             for outer in values {
@@ -49,20 +80,16 @@ impl FieldPath {
             values = inner.collect();
         }
         if !is_many {
-            return values.first().map_or(Err(Odd), |value| Given::of(*value));
+            return values.first().map(|value| Found::One(*value)).ok_or(Odd);
         }
         let mut all = Vec::with_capacity(values.len());
         for value in values {
             match value {
-                Some(Value::List(elements)) => {
-                    for each in elements {
-                        all.push(Given::of(Some(each))?);
-                    }
-                }
-                value => all.push(Given::of(value)?),
+                Some(Value::List(elements)) => all.extend(elements.iter().map(Some)),
+                value => all.push(value),
             }
         }
-        Ok(Given::List(all))
+        Ok(Found::Many(all))
     }
 }
 
@@ -153,6 +180,13 @@ mod tests {
         );
         assert_eq!(found(vec![(0, Value::Records(b""))], &[0, 1]), Err(Odd));
         assert_eq!(found(vec![(0, Value::Bytes(b""))], &[0]), Err(Odd));
+    }
+
+    #[test]
+    fn names_are_those_of_the_row() {
+        let keys = ["\"name\":", "\"topic\":"].map(String::from);
+        let path = FieldPath::of(false, &["topic", "nosuch"].map(String::from), &keys);
+        assert_eq!((path.of_request, path.names), (false, vec![1, Name::MAX]));
     }
 
     #[test]

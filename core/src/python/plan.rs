@@ -22,7 +22,7 @@ use crate::python::state::{MemoryState, NamedPosition};
 use crate::sinks::cells::Content;
 use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
-use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Tests, Vote};
+use crate::sinks::conditions::{Criteria, Criterion, Decision, NameTest, Tests, Vote};
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
@@ -36,7 +36,7 @@ use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_form::TableForm;
 use crate::sinks::table_rows::Table;
 use crate::sinks::tallies::{Tallies, TallyPlan};
-use crate::sinks::value_tests::{Source, ValueTest};
+use crate::sinks::value_tests::{Mention, Number, Source, ValueTest};
 use crate::sinks::whole::{EventRow, Events, Whole, WholePlan};
 use crate::Odd;
 
@@ -422,6 +422,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
     Ok(RowPlan {
         common: common_plan(plan, row_api)?,
         columns: columns.collect::<PyResult<_>>()?,
+        fields: get(plan, "fields")?,
         end: get(plan, "end")?,
         format: RowFormat::named(&format).ok_or_else(|| unknown(&format))?,
         tables: tables.collect::<PyResult<_>>()?,

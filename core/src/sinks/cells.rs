@@ -4,10 +4,12 @@
 use std::borrow::Cow;
 
 use crate::exchanges::usage::Fetcher;
+use crate::exchanges::values::Found;
+use crate::kafka::tree::Value;
 use crate::sinks::columns::Column;
 use crate::sinks::decimal::put;
 use crate::sinks::facts::{Answered, Constant};
-use crate::sinks::record_lines::{base64, json_text};
+use crate::sinks::record_lines::{base64, json_text, listed, value_json};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
@@ -52,6 +54,8 @@ pub enum Content {
     RecordsBytes,
     Request,
     Response,
+    /// One of `RowPlan::fields`.
+    Field(usize),
 }
 
 impl Content {
@@ -91,6 +95,7 @@ impl Content {
             "records_bytes" => Content::RecordsBytes,
             "request" => Content::Request,
             "response" => Content::Response,
+            "field" => Content::Field(which),
             _ => return None,
         })
     }
@@ -164,6 +169,7 @@ impl RowFacts<'_> {
             Content::RecordsBytes => cell.number(self.records.and_then(|records| bytes(records.1))),
             Content::Request => cell.json(self.bodies[0]),
             Content::Response => cell.json(self.bodies[1]),
+            Content::Field(_) => Err(Odd), // it is not among these facts
         }
     }
 
@@ -280,6 +286,45 @@ impl Cell<'_> {
         Ok(())
     }
 
+    /// What is at a path in a body. `keys`: as for `value_json`.
+    pub fn field(&mut self, found: &Found<'_>, keys: &[String]) -> Result<(), Odd> {
+        let is_flat = |value: Option<&Value<'_>>| !matches!(value, Some(Value::Struct(_) | Value::List(_)));
+        match (&mut *self, found) {
+            (Cell::Json(out), _) => found_json(found, keys, out),
+            (_, Found::One(None | Some(Value::Null))) => self.null(),
+            (_, Found::One(Some(Value::Int(number)))) => self.number(Some(*number)),
+            (_, Found::One(Some(Value::Text(text)))) => self.text(Some(text)),
+            (_, Found::One(Some(Value::Uuid(id)))) => self.text(Some(id_text(id)?)),
+            (_, Found::One(Some(Value::List(values)))) if values.iter().all(|each| is_flat(Some(each))) => {
+                self.joined(values.iter().map(Some))
+            }
+            (_, Found::Many(values)) if values.iter().all(|each| is_flat(*each)) => {
+                self.joined(values.iter().copied())
+            }
+            _ => {
+                let mut json = Vec::new();
+                found_json(found, keys, &mut json)?;
+                self.json(&json)
+            }
+        }
+    }
+
+    /// Values separated by semicolons; one of another type than numbers and text is odd.
+    fn joined<'v>(&mut self, values: impl Iterator<Item = Option<&'v Value<'v>>>) -> Result<(), Odd> {
+        let text = |value: Option<&Value<'_>>| {
+            Ok(match value {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::Bool(value)) => value.to_string(),
+                Some(Value::Int(number)) => number.to_string(),
+                Some(Value::Text(text)) => (*text).to_owned(),
+                Some(Value::Uuid(id)) => id_text(id)?.to_owned(),
+                Some(_) => return Err(Odd),
+            })
+        };
+        let texts = values.map(text).collect::<Result<Vec<_>, Odd>>()?;
+        self.texts(&texts)
+    }
+
     fn json(&mut self, json: &[u8]) -> Result<(), Odd> {
         match self {
             Cell::Json(out) => out.extend_from_slice(json),
@@ -313,6 +358,19 @@ impl Cell<'_> {
             (None, cell) => return cell.null(),
         }
         Ok(())
+    }
+}
+
+fn id_text(id: &[u8; 22]) -> Result<&str, Odd> {
+    std::str::from_utf8(id).map_err(|_| Odd)
+}
+
+fn found_json(found: &Found<'_>, keys: &[String], out: &mut Vec<u8>) -> Result<(), Odd> {
+    let one =
+        |value: Option<&Value<'_>>, out: &mut Vec<u8>| value_json(keys, value.unwrap_or(&Value::Null), out);
+    match found {
+        Found::One(value) => one(*value, out),
+        Found::Many(values) => listed(values.iter(), b"[", b"]", out, |value, out| one(*value, out)),
     }
 }
 

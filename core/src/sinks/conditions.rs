@@ -12,7 +12,7 @@ use crate::exchanges::values::Given;
 use crate::kafka::tree::Decoded;
 use crate::sinks::facts::Handle;
 use crate::sinks::splitters::{Change, Paced, Splitters};
-use crate::sinks::value_tests::{Source, ValueTest};
+use crate::sinks::value_tests::{Mention, Number, Source, ValueTest};
 use crate::{guarded, Odd, Why};
 
 const SIZE_BYTES: usize = 4;
@@ -22,37 +22,6 @@ const THINK: usize = 5;
 /// What is kept at a time of what Python says of names, and the longest one.
 const VOTES: usize = 4096;
 const VOTE_BYTES: usize = 256;
-
-/// A number of an exchange.
-#[derive(Debug, Clone, Copy)]
-pub enum Number {
-    Number,
-    Packet,
-    TimeNs,
-    CorrelationId,
-    LatencyNs,
-    LatencyUs,
-    TotalUs,
-    RequestTransferUs,
-    ResponseTransferUs,
-    RequestBytes,
-    ResponseBytes,
-    /// One of `LatencyParts`.
-    Part(usize),
-    ThinkUs,
-}
-
-/// What the bodies of an exchange mention.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mention {
-    /// Topics as shown, and the IDs of those that have a name.
-    Topic,
-    Topics,
-    Partition,
-    Group,
-    /// The first group.
-    GroupId,
-}
 
 #[derive(Debug)]
 pub enum Criterion {
@@ -172,44 +141,6 @@ struct Facts<'a> {
     has_errors: bool,
     /// The parts of the latency and the think time; None: they are not known here.
     parts: Option<[Option<i64>; 6]>,
-}
-
-impl Number {
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "number" => Number::Number,
-            "packet" => Number::Packet,
-            "time_ns" => Number::TimeNs,
-            "correlation_id" => Number::CorrelationId,
-            "latency_ns" => Number::LatencyNs,
-            "latency_us" => Number::LatencyUs,
-            "total_us" => Number::TotalUs,
-            "request_transfer_us" => Number::RequestTransferUs,
-            "response_transfer_us" => Number::ResponseTransferUs,
-            "request_bytes" => Number::RequestBytes,
-            "response_bytes" => Number::ResponseBytes,
-            "queued_us" => Number::Part(0),
-            "throttled_us" => Number::Part(1),
-            "network_us" => Number::Part(2),
-            "wait_us" => Number::Part(3),
-            "service_us" => Number::Part(4),
-            "think_us" => Number::ThinkUs,
-            _ => return None,
-        })
-    }
-}
-
-impl Mention {
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "topic" => Mention::Topic,
-            "topics" => Mention::Topics,
-            "partition" => Mention::Partition,
-            "group" => Mention::Group,
-            "group_id" => Mention::GroupId,
-            _ => return None,
-        })
-    }
 }
 
 impl Facts<'_> {

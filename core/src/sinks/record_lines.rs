@@ -128,7 +128,7 @@ pub fn value_json(keys: &[String], value: &Value<'_>, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-fn listed<T>(
+pub fn listed<T>(
     values: impl Iterator<Item = T>,
     before: &[u8],
     after: &[u8],

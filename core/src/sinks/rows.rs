@@ -2,10 +2,12 @@
 //! kdissect/tables/arrow.py makes them.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
+use crate::exchanges::values::FieldPath;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
@@ -33,6 +35,8 @@ pub struct RowPlan {
     pub common: CommonPlan<Arc<Row>>,
     /// The text before each column, and its content.
     pub columns: Vec<(String, Content)>,
+    /// Fields of bodies among them: whether in the request, and names from the outermost in.
+    pub fields: Vec<(bool, Vec<String>)>,
     /// The text after a row.
     pub end: String,
     pub format: RowFormat,
@@ -84,6 +88,8 @@ impl RowFormat {
 pub struct Rows {
     plan: RowPlan,
     apis: KnownApis<Arc<Row>>,
+    /// Where the fields are, by API key and version.
+    fields: BTreeMap<(i16, i16), Vec<FieldPath>>,
     capture: Option<(Handle, String)>,
     clock: Clock,
     errors: Errors,
@@ -109,6 +115,7 @@ impl Rows {
             splitters: memory.filter(|_| contents().any(of_parts)).map(Splitters::new),
             plan,
             apis: KnownApis::default(),
+            fields: BTreeMap::new(),
             capture: None,
             clock: Clock::of_moments(DIGITS),
             errors: Errors::default(),
@@ -254,9 +261,22 @@ impl Sink for Rows {
         }
         if exchange.is_selected {
             let start = out.len();
+            let place = (api_key, exchange.header.api_version);
+            let fields = self.fields.entry(place).or_insert_with(|| {
+                let fields = plan.fields.iter();
+                let paths = fields.map(|(of_request, names)| FieldPath::of(*of_request, names, &row.keys));
+                paths.collect()
+            });
             for (before, content) in &plan.columns {
                 out.extend_from_slice(before.as_bytes());
-                found.write(*content, &mut plan.format.cell(out))?;
+                let cell = &mut plan.format.cell(out);
+                match content {
+                    Content::Field(which) => {
+                        let path = fields.get(*which).ok_or(Odd)?;
+                        cell.field(&path.values(&decoded)?, &row.keys)?;
+                    }
+                    content => found.write(*content, cell)?,
+                }
             }
             if plan.format == RowFormat::Csv && plan.columns.len() == 1 && out.len() == start {
                 out.extend_from_slice(b"\"\""); // so that it is no empty line

@@ -3,12 +3,42 @@
 use std::collections::HashMap;
 
 use crate::exchanges::values::Given;
-use crate::sinks::conditions::{Mention, Number};
 use crate::Odd;
 
 /// What is kept at a time of what Python says, and the bytes of the largest values.
 const VERDICTS: usize = 4096;
 const VERDICT_BYTES: usize = 512;
+
+/// A number of an exchange.
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    Number,
+    Packet,
+    TimeNs,
+    CorrelationId,
+    LatencyNs,
+    LatencyUs,
+    TotalUs,
+    RequestTransferUs,
+    ResponseTransferUs,
+    RequestBytes,
+    ResponseBytes,
+    /// One of `LatencyParts`.
+    Part(usize),
+    ThinkUs,
+}
+
+/// What the bodies of an exchange mention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mention {
+    /// Topics as shown, and the IDs of those that have a name.
+    Topic,
+    Topics,
+    Partition,
+    Group,
+    /// The first group.
+    GroupId,
+}
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +59,44 @@ pub struct ValueTest {
     ranges: Option<Vec<(i64, i64)>>,
     classify: ClassifyValues,
     known: HashMap<Vec<Given>, bool>,
+}
+
+impl Number {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "number" => Number::Number,
+            "packet" => Number::Packet,
+            "time_ns" => Number::TimeNs,
+            "correlation_id" => Number::CorrelationId,
+            "latency_ns" => Number::LatencyNs,
+            "latency_us" => Number::LatencyUs,
+            "total_us" => Number::TotalUs,
+            "request_transfer_us" => Number::RequestTransferUs,
+            "response_transfer_us" => Number::ResponseTransferUs,
+            "request_bytes" => Number::RequestBytes,
+            "response_bytes" => Number::ResponseBytes,
+            "queued_us" => Number::Part(0),
+            "throttled_us" => Number::Part(1),
+            "network_us" => Number::Part(2),
+            "wait_us" => Number::Part(3),
+            "service_us" => Number::Part(4),
+            "think_us" => Number::ThinkUs,
+            _ => return None,
+        })
+    }
+}
+
+impl Mention {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "topic" => Mention::Topic,
+            "topics" => Mention::Topics,
+            "partition" => Mention::Partition,
+            "group" => Mention::Group,
+            "group_id" => Mention::GroupId,
+            _ => return None,
+        })
+    }
 }
 
 impl ValueTest {
