@@ -417,9 +417,34 @@ mod tests {
         assert_eq!(fetch(&mut sessions, &forgetting, &[]), [(1, Some((7, 0)))]);
         assert_eq!(fetch(&mut sessions, &step(77, false, 0), &[]), []);
         assert_eq!(sessions.count, 0);
-        assert!(sessions
-            .continued()
-            .all(|(id, session)| id == 77 && session.count == 0));
+        assert!(sessions.continued().all(|(_, session)| session.count == 0));
+    }
+
+    #[test]
+    fn offsets_that_are_requested_again_or_out_of_range() {
+        let mut sessions = Sessions::default();
+        let none = step(0, false, 0);
+        let requested = |offset, end, error| Position {
+            fetch_offset: Some(offset),
+            next_offset: end,
+            error,
+            ..Position::default()
+        };
+        let mut feed = |position: Position| {
+            let after = sessions.after(&none, "orders", 0, &position);
+            let fetched = [("orders", 0, &after, position.next_offset)];
+            let session = sessions.advance(&none, fetched.into_iter());
+            sessions.keep(&none, session);
+            (after.next_offset, after.repeats, after.skipped)
+        };
+        assert_eq!(feed(requested(5, Some(9), 0)), (Some(9), 0, 0));
+        assert_eq!(feed(requested(5, Some(9), 0)), (Some(5), 1, 0));
+        assert_eq!(feed(requested(5, Some(9), 0)), (Some(5), 2, 0));
+        assert_eq!(feed(requested(9, None, 0)), (Some(9), 0, 0));
+        assert_eq!(feed(requested(9, None, OUT_OF_RANGE)), (Some(9), 0, 0));
+        assert_eq!(feed(requested(20, Some(21), 0)), (Some(21), 0, 11));
+        assert_eq!(feed(requested(20, None, 6)), (Some(20), 1, 0));
+        assert_eq!(feed(requested(20, None, 0)), (Some(20), 0, 0));
     }
 
     #[test]
