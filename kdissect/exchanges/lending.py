@@ -26,7 +26,7 @@ from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.exchanges.resolver import NO_REFS, Refs
-from kdissect.exchanges.topic_names import Part, Waiting
+from kdissect.exchanges.topic_names import Waiting, WaitingPart
 from kdissect.exchanges.undecoded import TopicIdPlan, topic_id_plan
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import decode_exchange
@@ -474,7 +474,7 @@ class Lending:
             refs = self._finishing.refs(copy)
         else:
             refs = NO_REFS if known is None else Refs(*known)
-        return Waiting(None, exchanges, size, completed_ns, refs, [Part(*part) for part in parts])
+        return Waiting(None, exchanges, size, completed_ns, refs, [WaitingPart(*part) for part in parts])
 
     def settle(self) -> None:
         """Pass on all that the core has counted."""

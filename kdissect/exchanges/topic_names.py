@@ -72,7 +72,7 @@ class Waiting:
     held_bytes: int
     completed_ns: int
     refs: TopicRefs
-    parts: Sequence[Part] = ()
+    parts: Sequence[WaitingPart] = ()
     topic_ids: dict[str, str] = dataclasses.field(default_factory=dict)
     anomalies: list[Anomaly] = dataclasses.field(default_factory=list)
     produced_ns: dict[ProducedBatch, int] | None = None
@@ -113,7 +113,7 @@ class WaitingRoom(NamedTuple):
     bytes: int
 
 
-class Part(NamedTuple):
+class WaitingPart(NamedTuple):
     """Exchanges that wait, as ``Waiting``; several have no IDs."""
 
     exchanges: int

@@ -8,9 +8,9 @@ import pytest
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import (
-    Part,
     TopicNameResolver,
     Waiting,
+    WaitingPart,
     WaitingRoom,
     may_name_topic_ids,
     topic_refs,
@@ -231,7 +231,7 @@ def in_runs(completed: list[Completed], most: int, limits: Limits) -> list[tuple
             note(naming.feed(item))
         run.clear()
 
-    run: list[Part] = []
+    run: list[WaitingPart] = []
     now_ns = 0
     for since_ns, size, ids, names in completed:
         now_ns += since_ns
@@ -244,7 +244,7 @@ def in_runs(completed: list[Completed], most: int, limits: Limits) -> list[tuple
         if names or room.exchanges <= 0 or size > room.bytes or now_ns < room.since_ns:
             note(naming.feed(Waiting(None, 1, size, now_ns, Refs(own, list(names.items())))))
         else:
-            run.append(Part(1, size, now_ns, own))
+            run.append(WaitingPart(1, size, now_ns, own))
     wait()
     note(naming.close())
     return became
