@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, Endpoint
+    from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
 
@@ -75,6 +75,11 @@ class ByCluster(Summed):
             self._clusters.learn(exemplar, connection.broker)
         part = self.parts.get(connection.cluster_id or connection.broker)
         (self.of(connection) if part is None else part).feed(tally)
+
+    def learn(self, exchange: Exchange) -> None:
+        """Note the clusters that an exchange names."""
+        if exchange.api in _NAMING:
+            self._clusters.learn(exchange)
 
     def merge(self, other: ByCluster) -> None:
         """Add the counts of another part of the same captures."""
