@@ -116,9 +116,14 @@ def test_connections_that_take_turns(
         software = {"client_software_name": f"library-{client}", "client_software_version": "1.2"}
         for number in range(1, 60, 2):
             api_key, body = (API_VERSIONS, software) if number == 21 else (HEARTBEAT, {})
-            first, second = {"correlation_id": number}, {"correlation_id": number + 1}
-            talk.client_sends(request(api_key, 3, body, **first) + request(HEARTBEAT, 3, **second))
-            talk.broker_sends(response(api_key, 3, **first)).broker_sends(response(HEARTBEAT, 3, **second))
+            following = number + 1
+            talk.client_sends(
+                request(api_key, 3, body, correlation_id=number)
+                + request(HEARTBEAT, 3, correlation_id=following)
+            )
+            talk.broker_sends(response(api_key, 3, correlation_id=number)).broker_sends(
+                response(HEARTBEAT, 3, correlation_id=following)
+            )
         packets += [(each.time_ns, each.data) for each in talk.packets]
     path = tmp_path / "turns.pcap"
     path.write_bytes(pcap(sorted(packets)))
