@@ -15,14 +15,14 @@ from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.touched import plans
-from kdissect.exchanges.undecoded import first_names, undecoded
+from kdissect.exchanges.undecoded import first_names, undecoded, whole_exchange
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout, decode_exchange, decode_request, decode_response
 from kdissect.kafka.codes import error_name
-from kdissect.kafka.headers import API_VERSIONS, RequestHeader
+from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.kafka.primitives import DecodeBudget
-from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
+from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
-    from kdissect.model import ConnectionInfo, Interface
+    from kdissect.exchanges.undecoded import WholeExchange
+    from kdissect.model import ConnectionInfo
     from kdissect.sinks.plan import PartitionTest, PlanContext, TopicIdNames
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
@@ -179,40 +180,25 @@ def _content(
 
 
 def _one(
-    context: PlanContext,
-    place: tuple[ConnectionInfo, int],
-    header: tuple[int, int, int, str | None, int],
-    identity: tuple[str | None, str | None, str | None, str | None],
-    frames: Sequence[tuple[bytes, int, int, Interface, int, int]],
-    latency: tuple[Sequence[int | None], int | None],
+    context: PlanContext, whole: WholeExchange, latency: tuple[Sequence[int | None], int | None]
 ) -> Exchange | None:
     """See ``TallyPlan.one``. The names in the bodies, and the cluster, have been learned."""
-    info, limits = place[0], context.limits
-    request, response = (Frame(*each) for each in frames)
-    api_key, version, correlation_id, client_id, _ = header
-    api = apis.by_key(api_key)
-    assert api is not None
-    exchange = Exchange(*place, ANSWERED, request, response, api_key, version, correlation_id, client_id)
-    exchange.api, exchange.completed_ns = api.name, response.end_ns
-    exchange.client_software_name, exchange.client_software_version = identity[:2]
-    exchange.principal, exchange.sasl_mechanism = identity[2:]
-    exchange.request_header = RequestHeader(*header)
+    limits, exchange = context.limits, whole_exchange(whole)
     budget = DecodeBudget(limits.decoded_bytes, limits.oversized_bytes)
     decode_exchange(exchange, budget=budget)
     if exchange.anomalies or open_payloads(exchange, context.protocols, limits, budget):
         return None
     for topic_id in topic_refs(exchange).keys:
-        name = context.names.name(topic_id, response.end_ns)
+        name = context.names.name(topic_id, exchange.completed_ns)
         if name is None:
             return None
         if name != topic_id:
             exchange.topic_ids[topic_id] = name
-    if api_key == API_VERSIONS:
+    if exchange.api_key == API_VERSIONS:
         ranges = (exchange.response or {}).get("api_keys") or ()
         versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
-        context.splitters.note_versions(info, versions)
+        context.splitters.note_versions(exchange.connection, versions)
     exchange.decoded_bytes = limits.decoded_bytes - budget.left
-    exchange.cluster_id = info.cluster_id
     exchange.errors = names = errors(exchange)
     if names:
         exchange.expected_errors = expected_errors(exchange, names)

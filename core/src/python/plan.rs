@@ -22,7 +22,7 @@ use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
 use crate::sinks::connection_log::Log;
-use crate::sinks::facts::{Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
+use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
@@ -148,6 +148,7 @@ impl Receivers {
                     each.produced,
                     each.fetched,
                     (each.rows, each.rows_bytes),
+                    each.whole,
                 );
                 give_to(py, &self.carried, arguments)
             }
@@ -416,6 +417,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     let (records, headers, all_headers) = get(plan, "bounds")?;
     let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
     let printed: Function = get(plan, "printed")?;
+    let (rejected, make_whole): (Function, Function) = (get(plan, "rejected")?, get(plan, "whole")?);
     let format: String = get(plan, "format")?;
     let selects: Option<Function> = get(plan, "selects")?;
     let (opens, open_messages): (Function, Function) = (get(plan, "opens")?, get(plan, "open_messages")?);
@@ -435,6 +437,8 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         no_optional: get(plan, "no_optional")?,
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         label: Box::new(move |topic, is_id| Python::attach(|py| label.call(py, (topic, is_id)))),
+        rejected: Box::new(move |code| Python::attach(|py| rejected.call(py, (code,)))),
+        whole: Box::new(move |exchange| Python::attach(|py| make_whole.call(py, (whole(py, exchange)?,)))),
         printed: Box::new(move |payload, is_key| {
             Python::attach(|py| printed.call(py, (PyBytes::new(py, payload), is_key)))
         }),
@@ -535,38 +539,40 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
         }),
         counted: get(plan, "counted")?,
         one: Box::new(move |exchange, parts| {
-            Python::attach(|py| {
-                let (header, identity) = (exchange.header, exchange.known.identity());
-                let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
-                let frame = |frame: &Frame| {
-                    (
-                        PyBytes::new(py, &frame.data),
-                        frame.size,
-                        frame.packet,
-                        exchange.interface.bind(py).clone(),
-                        frame.start_ns,
-                        frame.end_ns,
-                    )
-                };
-                let arguments = (
-                    (exchange.known.info()?, exchange.number),
-                    (
-                        header.api_key,
-                        header.api_version,
-                        header.correlation_id,
-                        client_id.transpose().map_err(|_| Odd)?,
-                        header.body_pos,
-                    ),
-                    identity.each_ref(),
-                    [exchange.request, exchange.response].map(frame),
-                    (parts.all(), parts.think_us),
-                );
-                one.call(py, arguments)
-            })
+            Python::attach(|py| one.call(py, (whole(py, exchange)?, (parts.all(), parts.think_us))))
         }),
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })
+}
+
+/// What Python makes an exchange of, see `whole_exchange` in kdissect/exchanges/undecoded.py.
+fn whole<'py>(py: Python<'py>, exchange: &Answered<'_>) -> Result<Bound<'py, PyTuple>, Odd> {
+    let (header, identity) = (exchange.header, exchange.known.identity());
+    let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
+    let frame = |frame: &Frame| {
+        (
+            PyBytes::new(py, &frame.data),
+            frame.size,
+            frame.packet,
+            exchange.interface.bind(py).clone(),
+            frame.start_ns,
+            frame.end_ns,
+        )
+    };
+    let known = (
+        (exchange.known.info()?, exchange.number),
+        (
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            client_id.transpose().map_err(|_| Odd)?,
+            header.body_pos,
+        ),
+        identity.each_ref(),
+        [exchange.request, exchange.response].map(frame),
+    );
+    known.into_pyobject(py).map_err(|_| Odd)
 }
 
 /// Which partitions are selected.
