@@ -26,7 +26,8 @@ use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
-    Payloads, Place, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
+    Payloads, RecordContent, RecordFormat, RecordPlace, RecordPlan, RecordTable, RecordWriter, Selects,
+    Writer,
 };
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
@@ -444,11 +445,11 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         }),
         directions: get(plan, "directions")?,
         selects: selects.map(|selects| {
-            Box::new(move |place: &Place<'_>, offset, payloads: &Payloads<'_>| {
+            Box::new(move |place: &RecordPlace<'_>, offset, payloads: &Payloads<'_>| {
                 Python::attach(|py| selects.call(py, (form(place), offset, objects(py, payloads))))
             }) as Box<Selects>
         }),
-        opens: Box::new(move |place: &Place<'_>, payloads: &Payloads<'_>| {
+        opens: Box::new(move |place: &RecordPlace<'_>, payloads: &Payloads<'_>| {
             Python::attach(|py| opens.call(py, (form(place), objects(py, payloads))))
         }),
         optional: Box::new(move |payloads: &Payloads<'_>| {
@@ -489,7 +490,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     })
 }
 
-fn form<'a>(place: &Place<'a>) -> (&'a str, Option<&'a str>, i64, Option<bool>) {
+fn form<'a>(place: &RecordPlace<'a>) -> (&'a str, Option<&'a str>, i64, Option<bool>) {
     (place.topic, place.topic_id, place.partition, place.is_control)
 }
 

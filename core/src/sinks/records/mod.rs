@@ -15,7 +15,7 @@ mod table;
 mod values;
 mod writer;
 
-pub use plan::{Payloads, Place, RecordContent, RecordFormat, RecordPlan, Selects};
+pub use plan::{Payloads, RecordContent, RecordFormat, RecordPlace, RecordPlan, Selects};
 pub use sink::RecordWriter;
 pub use table::RecordTable;
 pub use writer::Writer;

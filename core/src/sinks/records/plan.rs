@@ -53,7 +53,7 @@ pub enum RecordContent {
     TopicId,
     Partition,
     /// Both.
-    Place(usize),
+    RecordPlace(usize),
     TimestampType,
     Magic,
     Compression,
@@ -101,7 +101,7 @@ impl RecordContent {
             "topic" => RecordContent::Topic,
             "topic_id" => RecordContent::TopicId,
             "partition" => RecordContent::Partition,
-            "place" => RecordContent::Place(which),
+            "place" => RecordContent::RecordPlace(which),
             "timestamp_type" => RecordContent::TimestampType,
             "magic" => RecordContent::Magic,
             "compression" => RecordContent::Compression,
@@ -153,14 +153,14 @@ impl RecordContent {
 }
 
 /// Whether a record is selected by its place and offset, and what is in it.
-pub type Selects = dyn Fn(&Place<'_>, Option<i64>, &Payloads<'_>) -> Result<bool, Odd> + Send + Sync;
+pub type Selects = dyn Fn(&RecordPlace<'_>, Option<i64>, &Payloads<'_>) -> Result<bool, Odd> + Send + Sync;
 
 /// Decodes a record that no client wrote.
-pub type Opens = dyn Fn(&Place<'_>, &Payloads<'_>) -> Result<Opened, Odd> + Send + Sync;
+pub type Opens = dyn Fn(&RecordPlace<'_>, &Payloads<'_>) -> Result<Opened, Odd> + Send + Sync;
 
 /// Where a record is.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct RecordPlace<'a> {
     /// The name of its topic, or its ID.
     pub topic: &'a str,
     pub topic_id: Option<&'a str>,
@@ -201,7 +201,7 @@ pub struct RecordPlan {
     /// The name of the capture of an interface.
     pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
     /// What stands for a topic, given its name, or its ID and true; and whether clients wrote its records.
-    pub label: Box<dyn Fn(&str, bool) -> Result<Label, Odd> + Send + Sync>,
+    pub label: Box<dyn Fn(&str, bool) -> Result<TopicLabel, Odd> + Send + Sync>,
     /// Text for an error in the response to a Produce.
     pub rejected: Box<dyn Fn(i64) -> Result<String, Odd> + Send + Sync>,
     /// Makes the exchange, for Python to write its records if it learns more of them.
@@ -228,4 +228,4 @@ pub struct RecordPlan {
 }
 
 /// What stands for a topic, and whether clients wrote its records.
-pub type Label = (String, bool);
+pub type TopicLabel = (String, bool);

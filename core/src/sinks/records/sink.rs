@@ -14,7 +14,7 @@ use crate::sinks::facts::KnownApis;
 use crate::sinks::handed::CarriedBatches;
 use crate::sinks::handed::Handed;
 use crate::sinks::records::plan::RecordPlan;
-use crate::sinks::records::writer::Noted;
+use crate::sinks::records::writer::NotedBatches;
 use crate::sinks::records::writer::RecordForm;
 use crate::sinks::records::writer::Writer;
 use crate::sinks::sink::Sink;
@@ -28,7 +28,7 @@ pub struct RecordWriter {
     writer: Writer,
     apis: KnownApis<Arc<Row>>,
     capture: Option<(Handle, String)>,
-    noted: Noted,
+    noted: NotedBatches,
 }
 
 impl RecordWriter {
@@ -38,7 +38,7 @@ impl RecordWriter {
             writer: Writer::new(plan, partitions),
             apis: KnownApis::default(),
             capture: None,
-            noted: Noted::default(),
+            noted: NotedBatches::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::kafka::tree::Decoded;
 use crate::sinks::cells::RowFacts;
 use crate::sinks::handed::CarriedBatches;
 use crate::sinks::handed::Handed;
-use crate::sinks::records::writer::Noted;
+use crate::sinks::records::writer::NotedBatches;
 use crate::sinks::records::writer::RecordForm;
 use crate::sinks::records::writer::Writer;
 use crate::sinks::shared::Droppable;
@@ -17,7 +17,7 @@ pub struct RecordTable {
     writer: Writer,
     form: TableForm,
     text: Vec<u8>,
-    noted: Noted,
+    noted: NotedBatches,
 }
 
 impl RecordTable {
@@ -29,7 +29,7 @@ impl RecordTable {
             writer,
             form,
             text: Vec::new(),
-            noted: Noted::default(),
+            noted: NotedBatches::default(),
         }
     }
 

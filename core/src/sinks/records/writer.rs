@@ -15,13 +15,13 @@ use crate::sinks::handed::Handed;
 use crate::sinks::records::batches::first_batch;
 use crate::sinks::records::batches::OpenBatch;
 use crate::sinks::records::partitions::PartitionRecords;
-use crate::sinks::records::plan::Label;
 use crate::sinks::records::plan::Opened;
 use crate::sinks::records::plan::Payloads;
-use crate::sinks::records::plan::Place;
 use crate::sinks::records::plan::RecordContent;
 use crate::sinks::records::plan::RecordFormat;
+use crate::sinks::records::plan::RecordPlace;
 use crate::sinks::records::plan::RecordPlan;
+use crate::sinks::records::plan::TopicLabel;
 use crate::sinks::records::values::encoding;
 use crate::sinks::records::values::fill;
 use crate::sinks::records::values::CarriedRecord;
@@ -78,7 +78,7 @@ impl RecordForm<'_> {
 pub struct Writer {
     pub plan: RecordPlan,
     /// By name, and by ID.
-    labels: [HashMap<String, Label>; 2],
+    labels: [HashMap<String, TopicLabel>; 2],
     /// Texts of errors.
     rejections: HashMap<i64, String>,
     /// Which are selected. None: all are.
@@ -98,13 +98,13 @@ struct SharedText {
 
 /// What was written, until Python takes it.
 #[derive(Default)]
-pub struct Noted {
+pub struct NotedBatches {
     pub carried: Vec<CarriedBatches>,
     /// Whether Python has no room for more.
     pub is_full: bool,
 }
 
-impl Noted {
+impl NotedBatches {
     /// Hands it over. If nothing was written for lack of room, there may be some now.
     pub fn flush(&mut self, writer: &Writer) -> impl Iterator<Item = Handed> + '_ {
         if self.is_full || !self.carried.is_empty() {
@@ -160,7 +160,7 @@ impl Writer {
     }
 
     /// See [`RecordPlan`].
-    fn label(&mut self, topic: &str, is_id: bool) -> Result<&Label, Odd> {
+    fn label(&mut self, topic: &str, is_id: bool) -> Result<&TopicLabel, Odd> {
         let labels = &mut self.labels[usize::from(is_id)];
         if !labels.contains_key(topic) {
             if labels.len() >= MAX_TOPICS {
@@ -299,7 +299,7 @@ impl Writer {
         let name = each.name();
         let is_control = batch.is_control();
         let (_, is_clients) = self.label(each.topic, name.is_none())?;
-        let place = Place {
+        let place = RecordPlace {
             topic: each.topic,
             topic_id: each.topic_id,
             partition: each.partition,
@@ -457,8 +457,8 @@ impl Writer {
                         _ => cell.text(Some(&time))?,
                     }
                 }
-                RecordContent::Place(_) if !place.is_ascii() => return Err(Odd), // its width is unknown
-                RecordContent::Place(width) => {
+                RecordContent::RecordPlace(_) if !place.is_ascii() => return Err(Odd), // its width is unknown
+                RecordContent::RecordPlace(width) => {
                     cell.text(Some(&place))?;
                     fill(start, *width, text);
                 }
