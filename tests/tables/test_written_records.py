@@ -462,7 +462,7 @@ def test_the_end_of_a_capture(
 
 
 @pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch")])
-def test_the_last_record_that_is_wanted(
+def test_the_last_of_so_many_records(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It can be in the middle of an exchange, and the exchanges before it may wait for others."""
