@@ -45,6 +45,8 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RecordPlan.label``: which topics are Kafka's own is Python's; called once for each topic.
 * ``RecordPlan.opens``: control records, and those of Kafka's own topics, are decoded and redacted by Python.
 * ``RecordPlan.open_messages``: Python opens messages in messages, and follows the protocols of groups.
+* ``RecordPlan.rejected``: names of errors, and what they mean, are Python's; called once for each error.
+* ``RecordPlan.whole``: a rejected Produce that is fetched nevertheless is written anew, by Python.
 * ``RecordPlan.printed``: the width and form of text in a terminal are Python's; for what is not plain ASCII.
 * ``RecordPlan.is_partition``, ``TallyPlan.is_partition``: globs are Python's; called once for each partition.
 * ``RecordPlan.selects``: patterns and schemas are Python's; called for each record if the options say so.

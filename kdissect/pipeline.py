@@ -864,8 +864,10 @@ class Dissection:
             for item in self._written.through(more):
                 if isinstance(item, Exchange):
                     yield self._counted(item)
-                else:
-                    self._write(item)
+                    continue
+                if (changed := item.changed()) is not None:
+                    self._decoding.decode(changed)
+                self._write(item)
 
     def _decoded(self, waiting: Waiting) -> Iterator[Exchange]:
         """The exchanges that have waited, as far as the core does not finish them."""

@@ -249,7 +249,7 @@ def test_the_core_gets_one_plan_and_has_one_trait() -> None:
     }
     assert sinks == {
         ("sinks::lines", "Lines"),
-        ("sinks::records", "RecordWriter"),
+        ("sinks::records::sink", "RecordWriter"),
         ("sinks::rows", "Rows"),
         ("sinks::tallies", "Tallies"),
     }

@@ -55,7 +55,6 @@ MAX_ALIKE = 256
 """Number of records read together, column by column. Their values are held until the next ones are read."""
 
 _BASE_OFFSET = "base_offset"
-_AFTER_APPEND = (7, 20)  # REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: other replicas were missing
 LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
 _OWN_KEYS = ("_trailing", "_tags")
 _new = tuple.__new__  # takes half the time of calling the class
@@ -145,11 +144,6 @@ class PartitionRecords(NamedTuple):
     def error(self) -> str | None:
         """The name of ``error_code``. None for NONE, and if it is unknown."""
         return error_name(self.error_code) if self.error_code else None
-
-    @property
-    def may_be_stored(self) -> bool:
-        """Whether the leader may have stored the records despite the error."""
-        return self.error_code in _AFTER_APPEND
 
     @property
     def names(self) -> list[str]:

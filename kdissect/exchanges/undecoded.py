@@ -14,17 +14,21 @@ from kdissect import core
 from kdissect.exchanges import content
 from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.topic_names import may_have_topic_ids, naming_structs, topic_structs
-from kdissect.kafka import schema
+from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import ENVELOPE, BodyLayout
 from kdissect.kafka.compiler import core_struct, has_rare_types
-from kdissect.kafka.headers import API_VERSIONS, response_header_version
+from kdissect.kafka.headers import API_VERSIONS, RequestHeader, response_header_version
 from kdissect.kafka.internal.payloads import JOIN_GROUP, PAYLOAD_MESSAGES, SYNC_GROUP, carries_payloads
 from kdissect.kafka.layout import layout
 from kdissect.kafka.secrets import carries_secrets
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, Exchange, Frame
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kdissect.kafka.compiler import CoreStruct
     from kdissect.kafka.schema import Field, Message
+    from kdissect.model import ConnectionInfo, Interface
 
     Naming = list[tuple[list[str], str, str]]
     TopicStructs = list[tuple[list[str], str, str | None]]
@@ -86,6 +90,31 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
     )
     tags = b"\0" if response_header_version(api_key, version) else b""
     return Undecoded(request, response, forms, follows, tags)
+
+
+WholeExchange: TypeAlias = (
+    "tuple[tuple[ConnectionInfo, int], tuple[int, int, int, str | None, int], Sequence[str | None],"
+    "tuple[tuple[bytes, int, int, Interface, int, int], tuple[bytes, int, int, Interface, int, int] | None]]"
+)
+"""Connection and number, request header, software name and version, principal and SASL mechanism of the
+client, and both frames, or None for the response."""
+
+
+def whole_exchange(whole: WholeExchange) -> Exchange:
+    """An exchange of the core that is not decoded. Without a response, it expects none."""
+    place, header, identity, frames = whole
+    request, response = Frame(*frames[0]), None if frames[1] is None else Frame(*frames[1])
+    api_key, version, correlation_id, client_id, _ = header
+    api = apis.by_key(api_key)
+    assert api is not None
+    kind = UNACKNOWLEDGED if response is None else ANSWERED
+    exchange = Exchange(*place, kind, request, response, api_key, version, correlation_id, client_id)
+    exchange.api, exchange.completed_ns = api.name, (response or request).end_ns
+    exchange.client_software_name, exchange.client_software_version = identity[:2]
+    exchange.principal, exchange.sasl_mechanism = identity[2:]
+    exchange.request_header = RequestHeader(*header)
+    exchange.cluster_id = place[0].cluster_id
+    return exchange
 
 
 class TopicIdPlan(NamedTuple):

@@ -44,6 +44,7 @@ class WrittenText:
         topic_ids: names by ID.
         rows: how many rows it has instead of text: records, and those of each other table.
         rows_bytes: the size of these.
+        whole: the exchange, not decoded, if what else is learned of it can change its text.
 
     Attributes:
         later: what is done when it is through, before it is written.
@@ -65,6 +66,7 @@ class WrittenText:
         "refs",
         "rows",
         "topic_ids",
+        "whole",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +81,7 @@ class WrittenText:
         topic_ids: dict[str, str],
         rows: list[int],
         rows_bytes: int,
+        whole: Exchange | None = None,
     ) -> None:
         self.refs = refs
         self._text = text
@@ -91,13 +94,22 @@ class WrittenText:
         self.topic_ids = topic_ids
         self.rows = rows
         self._rows_bytes = rows_bytes
+        self.whole = whole
         self.later: list[Callable[[], object]] = []
         self.anomalies: list[Anomaly] = []
         self.produced_ns: dict[ProducedBatch, int] | None = None
         self.copies: dict[NumberedBatch, BatchCopy] | None = None
 
     def __len__(self) -> int:
-        return len(self._text) + self._rows_bytes
+        return len(self._text) + self._rows_bytes + (0 if self.whole is None else self.whole.held_bytes)
+
+    def changed(self) -> Exchange | None:
+        """The exchange, if its text is no longer right: batches were fetched although they were rejected."""
+        if self.whole is None or not self.copies:
+            return None
+        self.whole.copies = self.copies
+        self.whole.topic_ids |= self.topic_ids
+        return self.whole
 
     def text(self, fill: Fill) -> bytes:
         """The text, with what is known now."""
@@ -140,7 +152,7 @@ class WrittenTexts:
 
     def note(self, *carried: Any) -> None:
         """Take the batches in an exchange that the core has written; ``take`` gets the text. See
-        ``CarriedBatches`` in core/src/sinks/records.rs.
+        ``CarriedBatches`` in core/src/sinks/handed.rs.
         """
         self._noted.append(carried)
 
@@ -180,20 +192,28 @@ def _written(
     place: tuple[int, int],
     sizes: tuple[int, int, int],
     topic_ids: list[tuple[str, str]],
-    produced: list[_Origin],
+    produced: list[tuple[_Origin, tuple[int, int, int] | None]],
     fetched: list[tuple[_Origin, tuple[int, int, int], tuple[int, int]]],
     rows: tuple[list[int], int],
+    whole: Exchange | None,
 ) -> WrittenText:
     info, number, exchanges = exchange
     start, end = place
     completed_ns, time_ns, size = sizes
     refs: Refs[Any, Any] = NO_REFS
     batches = []
+    keys: list[Any] = []
+    learned: list[tuple[Any, Any]] = []
     if produced:
-        refs = Refs([], [(kept(origin), time_ns) for origin in produced])
+        for (topic, partition, base_offset, base_ms), numbers in produced:
+            if numbers is None:
+                learned.append((kept((topic, partition, base_offset, base_ms)), time_ns))
+            else:
+                failed = NumberedBatch(topic, partition, *numbers, base_ms, False)
+                keys.append(failed)
+                learned.append((failed, BatchCopy(f"{info.id}/{number}", None)))
+        refs = Refs(keys, learned)
     elif fetched:
-        keys: list[Any] = []
-        learned: list[tuple[Any, Any]] = []
         optional = []
         for origin, (producer_id, epoch, sequence), (first, last) in fetched:
             topic, partition, base_offset, base_ms = origin
@@ -205,5 +225,14 @@ def _written(
             batches.append((origin, numbered, (first - start, last - start)))
         refs = Refs(keys, learned, optional)
     return WrittenText(
-        refs, output[start:end], batches, time_ns, exchanges, completed_ns, size, dict(topic_ids), *rows
+        refs,
+        output[start:end],
+        batches,
+        time_ns,
+        exchanges,
+        completed_ns,
+        size,
+        dict(topic_ids),
+        *rows,
+        whole,
     )

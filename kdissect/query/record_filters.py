@@ -85,12 +85,12 @@ class RecordFilter:
         self._has_direction = criteria.produced or criteria.fetched
         self._tests = tuple(_tests(criteria))
         names = () if criteria.where is None else criteria.where.names
-        self._has_others = criteria.unique or any(name.partition(".")[0] not in _ALONE for name in names)
+        self._has_others = any(name.partition(".")[0] not in _ALONE for name in names)
         self._seen = _Seen(limits) if criteria.unique else None
 
     @property
     def is_simple(self) -> bool:
-        """Whether ``directions``, ``is_partition`` and ``selects`` decide which records match."""
+        """Whether what the core gets decides which records match: the attributes of a ``RecordSource``."""
         return not self._has_others
 
     @property
@@ -101,6 +101,16 @@ class RecordFilter:
     def selects(self, record: CarriedRecord) -> bool:
         """Whether a record of which no more is known than ``record_alone`` matches, if this ``is_simple``."""
         return all(test(record) for test in self._tests)
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether ``selects`` selects some."""
+        return bool(self._tests)
+
+    @property
+    def is_first(self) -> Callable[[str], bool] | None:
+        """See ``RecordSource``; for records that ``selects`` selects."""
+        return None if self._seen is None else self._seen.is_first
 
     @property
     def matches_all(self) -> bool:
@@ -123,30 +133,36 @@ class RecordFilter:
         """Whether all other criteria match."""
         if not self.selects(record):
             return False
-        return self._seen is None or self._seen.is_first(record)
+        return self._seen is None or self._seen.is_first(_position(record))
 
 
 class _Seen:
     """Positions of records that already matched, the oldest of which are forgotten."""
 
     def __init__(self, limits: Limits) -> None:
-        self._positions: Recent[tuple[str, int | None, int], None] = Recent(limits.unique_records)
+        self._positions: Recent[tuple[str, str], None] = Recent(limits.unique_records)
 
     @property
     def forgotten(self) -> int:
         """How many positions were forgotten."""
         return self._positions.forgotten
 
-    def is_first(self, record: CarriedRecord) -> bool:
-        """Whether no record of this position was seen; always true without an offset."""
-        partition = record.source
-        if record.offset is None or not partition.names:
+    def is_first(self, position: str) -> bool:
+        """Whether no record of this position was seen; always true without an offset. See ``_position``."""
+        topic, partition, offset = position.rsplit("\t", 2)
+        if not offset[-1:].isdigit() or not topic:
             return True
-        position = kept((partition.names[0], partition.partition, record.offset))
-        if position in self._positions:
+        key = kept((topic, f"{partition}\t{offset}"))
+        if key in self._positions:
             return False
-        self._positions.keep(position, None)
+        self._positions.keep(key, None)
         return True
+
+
+def _position(record: CarriedRecord) -> str:
+    """Topic, partition and offset, as the native core writes them."""
+    partition = record.source
+    return f"{next(iter(partition.names), '')}\t{partition.partition}\t{record.offset}"
 
 
 def _tests(criteria: RecordCriteria) -> list[RecordTest]:

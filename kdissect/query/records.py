@@ -92,7 +92,12 @@ class Records:
     @property
     def selects(self) -> Callable[..., bool] | None:
         """See ``RecordPlan``."""
-        return None if self._record_filter.matches_all else self._selects
+        return self._selects if self._record_filter.has_tests else None
+
+    @property
+    def is_first(self) -> Callable[[str], bool] | None:
+        """See ``RecordSource``."""
+        return self._record_filter.is_first
 
     def _selects(self, place: tuple[Any, ...], offset: int | None, payloads: Any) -> bool:
         record = record_alone(RecordPlace(*place), payloads, show_secrets=self._show_secrets)

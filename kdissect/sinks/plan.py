@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.latency import Splitters
     from kdissect.exchanges.memory import MemoryPlan
-    from kdissect.exchanges.undecoded import FieldPath, MentionsPlan
+    from kdissect.exchanges.undecoded import FieldPath, MentionsPlan, WholeExchange
     from kdissect.exchanges.written import WrittenText, WrittenTexts
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Exchange, Interface
@@ -245,9 +245,8 @@ class TallyPlan(NamedTuple):
         content: from a connection, API key and version, both messages, and when the second was complete, to
             what is kept of the bodies; None: exchanges with these are not counted.
         counted: keys of APIs whose exchanges are counted together, unless they have errors or are not plain.
-        one: from connection and number, request header, client, both frames, the parts of the latency and the
-            think time, and the positions after a Fetch, to the decoded exchange, with these, which is counted
-            by itself; None: Python takes it. Without a response, there are only the first three, and a frame.
+        one: from a ``WholeExchange``, the parts of the latency and the think time, and the positions after a
+            Fetch, to the decoded exchange, with these, which is counted by itself; None: Python takes it.
         refused: errors by which brokers refuse clients.
         slow_us: exchanges that are served for so long are not counted together.
         queued_us: requests that wait so long for the responses to earlier ones are noted.
@@ -286,7 +285,7 @@ class RecordPlan(NamedTuple):
         common: of all plans.
         format: ``json``, ``csv``, ``fields`` or ``text``.
         times: how those are written when records were seen.
-        columns: the text before each column; what is in it, and its width (core/src/sinks/records.rs).
+        columns: the text before each column; what is in it, and its width (core/src/sinks/records/).
         end: the text after them.
         encodings: the text before the encoding of a key and of a value, if columns have both.
         before_fetch: in ``text``, the texts around the requested offset that a record comes before.
@@ -294,6 +293,8 @@ class RecordPlan(NamedTuple):
         capture: see ``RowPlan``.
         label: from the name of a topic, or its ID and True, to what stands for it in ``text``, and whether
             clients wrote its records.
+        rejected: from an error code in the response to a Produce to its text.
+        whole: from a ``WholeExchange`` to the exchange, which Python decodes if its records change.
         printed: from a key or value, and whether it is a key, to ``text`` or ``fields``, if it is not plain
             ASCII.
         directions: whether records that were produced, and fetched, are selected.
@@ -327,6 +328,8 @@ class RecordPlan(NamedTuple):
     no_optional: str
     capture: Callable[[Interface], str]
     label: Callable[[str, bool], tuple[str, bool]]
+    rejected: Callable[[int], str]
+    whole: Callable[[WholeExchange], Exchange]
     printed: Callable[[bytes, bool], str]
     directions: tuple[bool, bool]
     is_partition: PartitionTest | None

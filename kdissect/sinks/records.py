@@ -43,6 +43,12 @@ class RecordSource(Protocol):
     def selects(self) -> Callable[..., bool] | None:
         """See ``RecordPlan``."""
 
+    @property
+    def is_first(self) -> Callable[[str], bool] | None:
+        """Whether no record at a position was shown, each called once: topic, partition and offset as text,
+        with tabs between them. None: all are shown.
+        """
+
     def of(self, exchanges: Iterable[Exchange]) -> Iterable[CarriedRecord]:
         """Their records."""
 
@@ -76,6 +82,16 @@ class NativeWriter(Protocol):
 
     def add(self, lines: bytes) -> None:
         """Write lines."""
+
+
+_AROUND = b"\xfc"
+_POSITION = [
+    ("", ("mark", _AROUND[0])),
+    ("", ("position", 0)),
+    ("\t", ("offset", 0)),
+    ("", ("mark", _AROUND[0])),
+]
+"""What the core writes before each row for ``RecordSource.is_first``; the marks never occur in UTF-8."""
 
 
 def _end_of_row(output: bytes, mark: bytes, rows: int) -> int:
@@ -122,8 +138,13 @@ class RecordRows(Each):
         if native is not None and plan is not None and demand.allows_core and not demand.has_latency_parts:
 
             def selected(context: PlanContext) -> RecordPlan:
-                return plan(context)._replace(
-                    directions=source.directions, is_partition=source.is_partition, selects=source.selects
+                of_writer = plan(context)
+                columns = of_writer.columns if source.is_first is None else [*_POSITION, *of_writer.columns]
+                return of_writer._replace(
+                    columns=columns,
+                    directions=source.directions,
+                    is_partition=source.is_partition,
+                    selects=source.selects,
                 )
 
             self.plan = Plan(
@@ -134,6 +155,10 @@ class RecordRows(Each):
         """Write rows of the core: one for each record, up to the last that is wanted."""
         self._source.exchanges += exchanges
         assert self._native is not None
+        if (is_first := self._source.is_first) is not None:
+            _, *pieces = output.split(_AROUND)
+            both = zip(pieces[::2], pieces[1::2], strict=True)
+            output = b"".join(row for position, row in both if is_first(position.decode()))
         mark = self._native.row_mark
         rows = output.count(mark)
         if self._max_rows is not None and (room := self._max_rows - self.rows) < rows:
@@ -144,6 +169,10 @@ class RecordRows(Each):
 
     def _release(self, written: WrittenText) -> None:
         assert self._native is not None
+        if (changed := written.changed()) is not None:
+            self._source.exchanges -= 1  # ``take`` has counted it
+            self.feed(changed)
+            return
         self.take(written.text(self._native.fill), 0)
 
     def feed(self, exchange: Exchange) -> None:

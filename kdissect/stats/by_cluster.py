@@ -88,11 +88,6 @@ class ByCluster(Summed):
         """Note that a message has named the cluster of a broker."""
         self._clusters.add(broker, kept(cluster))
 
-    def learn(self, exchange: Exchange) -> None:
-        """Note the clusters that an exchange names."""
-        if exchange.api in _NAMING:
-            self._clusters.learn(exchange)
-
     def merge(self, other: ByCluster) -> None:
         """Add the counts of another part of the same captures."""
         Summed.merge(self, other)

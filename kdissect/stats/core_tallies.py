@@ -14,12 +14,12 @@ from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.exchanges.touched import plans
-from kdissect.exchanges.undecoded import first_names, undecoded
+from kdissect.exchanges.undecoded import first_names, undecoded, whole_exchange
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout, decode_request, decode_response
 from kdissect.kafka.codes import error_code, error_name
-from kdissect.kafka.headers import API_VERSIONS, RequestHeader
-from kdissect.model import ANSWERED, UNACKNOWLEDGED, Exchange, Frame, LatencyParts
+from kdissect.kafka.headers import API_VERSIONS
+from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, TallyPlan
@@ -56,13 +56,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
-    from kdissect.model import ConnectionInfo, Interface
+    from kdissect.exchanges.undecoded import WholeExchange
+    from kdissect.model import ConnectionInfo
     from kdissect.sinks.plan import PartitionTest, PlanContext, TopicIdNames
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.stats.contents import Stamp
     from kdissect.stats.quantiles import Largest
-
-    _FrameValues = tuple[bytes, int, int, Interface, int, int]
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
 ONLY_COUNTED = frozenset(
@@ -182,25 +181,12 @@ def _content(
 
 def _one(
     context: PlanContext,
-    place: tuple[ConnectionInfo, int],
-    header: tuple[int, int, int, str | None, int],
-    identity: tuple[str | None, str | None, str | None, str | None],
-    frames: tuple[_FrameValues, _FrameValues | None],
+    whole: WholeExchange,
     latency: tuple[Sequence[int | None], int | None] | None,
     positions: Sequence[Position] | None,
 ) -> tuple[Exchange, Sequence[Position] | None] | None:
     """See ``TallyPlan.one``. The names in the bodies, and the cluster, have been learned."""
-    request = Frame(*frames[0])
-    response = None if frames[1] is None else Frame(*frames[1])
-    api_key, version, correlation_id, client_id, _ = header
-    api = apis.by_key(api_key)
-    assert api is not None
-    kind = UNACKNOWLEDGED if response is None else ANSWERED
-    exchange = Exchange(*place, kind, request, response, api_key, version, correlation_id, client_id)
-    exchange.api, exchange.completed_ns = api.name, (response or request).end_ns
-    exchange.client_software_name, exchange.client_software_version = identity[:2]
-    exchange.principal, exchange.sasl_mechanism = identity[2:]
-    exchange.request_header = RequestHeader(*header)
+    exchange = whole_exchange(whole)
     context.decoding.decode(exchange)
     if exchange.anomalies:
         return None
@@ -210,10 +196,10 @@ def _one(
             return None
         if name != topic_id:
             exchange.topic_ids[topic_id] = name
-    if api_key == API_VERSIONS:
+    if exchange.api_key == API_VERSIONS:
         ranges = (exchange.response or {}).get("api_keys") or ()
         versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
-        context.splitters.note_versions(place[0], versions)
+        context.splitters.note_versions(exchange.connection, versions)
     context.decoding.conclude(exchange)
     if latency is not None:
         parts, exchange.think_us = latency

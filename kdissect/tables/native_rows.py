@@ -24,7 +24,7 @@ from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.nodes import places
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
-from kdissect.exchanges.undecoded import first_names, undecoded
+from kdissect.exchanges.undecoded import first_names, undecoded, whole_exchange
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
@@ -108,13 +108,13 @@ _OF_RECORD = {
             ),
             *("timestamp_type", "key", "value", "magic", "compression", "base_offset", "producer_id"),
             *("producer_epoch", "base_sequence", "leader_epoch", "transactional", "aborted"),
-            *("control", "control_type", "key_encoding", "value_encoding"),
+            *("control", "control_type", "error", "key_encoding", "value_encoding"),
         )
     },
 }
-"""Columns of records by what is in them (core/src/sinks/records.rs)."""
+"""Columns of records by what is in them (core/src/sinks/records/)."""
 _PAYLOADS = ("key", "value")
-_SAME_IN_RECORDS: dict[str, Any] = {**dict.fromkeys(("e2e_latency_us", "also_in", "error")), "anomalies": []}
+_SAME_IN_RECORDS: dict[str, Any] = {"e2e_latency_us": None, "also_in": None, "anomalies": []}
 """The same in all records that the core writes; end-to-end latencies and copies are filled in later."""
 _OTHERS_WITH_RECORDS = (59, 78)  # FetchSnapshot, ShareFetch
 _OF_INCOMPLETE = ("request_size", "request_received", "response_size", "response_received")
@@ -272,7 +272,12 @@ def record_plan(context: PlanContext, text: RecordText, *, is_table: bool = Fals
     shared = [BY_NAME[name] for name in names if name in (*_SHARED, *_OF_API)]
     plan = usual_records(context, shared, text.cell, written, before + text.end, write_optional, payloads)
     of_key, of_value = encodings
-    return plan._replace(format=text.form, encodings=(of_key, of_value), printed=printed)
+    return plan._replace(
+        format=text.form,
+        encodings=(of_key, of_value),
+        rejected=lambda code: text.value(error_name(code)),
+        printed=printed,
+    )
 
 
 def record_columns_plan(
@@ -366,6 +371,8 @@ def usual_records(
         no_optional=write_optional(payloads_alone(None, None, ())),
         capture=plan.capture,
         label=label,
+        rejected=error_name,
+        whole=whole_exchange,
         printed=lambda payload, _: payload.decode(),
         directions=(True, True),
         is_partition=None,

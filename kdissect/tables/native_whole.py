@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.group_events import ALIVE, group_events
 from kdissect.exchanges.topic_names import topic_refs
-from kdissect.kafka import apis
-from kdissect.model import ANSWERED, Exchange, Frame
+from kdissect.exchanges.undecoded import whole_exchange
 from kdissect.sinks.plan import WholePlan
 from kdissect.tables.columns import arrow_getter, text_getter
 from kdissect.tables.values import json_line
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.group_events import GroupEvent
-    from kdissect.model import ConnectionInfo
+    from kdissect.exchanges.undecoded import WholeExchange
+    from kdissect.model import Exchange
     from kdissect.sinks.plan import PlanContext
     from kdissect.tables.columns import Column
     from kdissect.tables.rows import TableRows
@@ -51,10 +51,8 @@ def whole_plan(
         values = [get(event) for get in getters]
         return json_line(dict(zip(names, values, strict=True))) if are_lines else values
 
-    def events(
-        place: tuple[ConnectionInfo, int], api: tuple[int, int], client_id: str | None, frames: Sequence[Any]
-    ) -> tuple[list[Any], Any]:
-        exchange = _exchange(context, place, api, client_id, [Frame(*frame) for frame in frames])
+    def events(carried: WholeExchange) -> tuple[list[Any], Any]:
+        exchange = _decoded(context, whole_exchange(carried))
         found = group_events(exchange, include_alive=True)
         shown = [row(event) for event in found if getters and event.event != ALIVE]
         return shown, (exchange.connection, found) if has_rebalances else None
@@ -76,28 +74,17 @@ def whole_plan(
     )
 
 
-def _exchange(
-    context: PlanContext,
-    place: tuple[ConnectionInfo, int],
-    api: tuple[int, int],
-    client_id: str | None,
-    frames: Sequence[Frame],
-) -> Exchange:
+def _decoded(context: PlanContext, exchange: Exchange) -> Exchange:
     """An answered exchange, as far as its group events need it. The names in it have been learned.
 
     Raises:
         LookupError: it has an anomaly, or a topic ID without a name.
     """
-    request, response = frames
-    exchange = Exchange(*place, ANSWERED, request, response, *api, None, client_id)
-    known = apis.by_key(api[0])
-    exchange.api, exchange.completed_ns = None if known is None else known.name, response.end_ns
-    exchange.cluster_id = exchange.connection.cluster_id
     context.decoding.decode(exchange)
     if exchange.anomalies:
         raise LookupError(exchange.api)
     for topic_id in topic_refs(exchange).keys:
-        name = context.names.name(topic_id, response.end_ns)
+        name = context.names.name(topic_id, exchange.completed_ns)
         if name is None:
             raise LookupError(topic_id)
         if name != topic_id:

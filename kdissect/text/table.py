@@ -59,7 +59,7 @@ from kdissect.tables.values import json_bytes
 from kdissect.text.about import about, describe_undecoded, undecoded_line
 from kdissect.text.page import View
 from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, Times, of_anomaly, severity
-from kdissect.text.value_labels import copy_text, failed_text, rejection_text
+from kdissect.text.value_labels import copy_text, failed_text, rejection_of, rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -545,6 +545,7 @@ class RecordTable(LineTable["CarriedRecord"]):
             (gap, ("key", key.width)),
             (gap, ("value", 0)),
             ("", ("optional", 0)),
+            ("", ("error", 0)),
             ("", ("before_fetch_offset", 0)),
         ]
         plan = usual_records(context, [BY_NAME["api"]], cell, columns, "\n", words, payloads)
@@ -554,6 +555,7 @@ class RecordTable(LineTable["CarriedRecord"]):
             common=plan.common._replace(around=self._times.around),
             times=times,
             before_fetch=(f"{gap}[before ", "]"),
+            rejected=lambda code: f"{gap}[{rejection_of(code)}]",
             printed=printed,
         )
 

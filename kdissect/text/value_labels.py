@@ -158,11 +158,20 @@ def decoded_batch_text(source: PartitionRecords, batch: Batch) -> str:
     return ", ".join(words)
 
 
+_AFTER_APPEND = (
+    7,
+    20,
+)  # REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: the leader may have stored them
+
+
 def rejection_text(source: PartitionRecords) -> str | None:
     """The error with which the broker rejected produced records. None if there is none."""
-    if source.error is None:
-        return None
-    return f"{'unconfirmed' if source.may_be_stored else 'rejected'}: {source.error}"
+    return rejection_of(source.error_code) if source.error_code else None
+
+
+def rejection_of(error_code: int) -> str:
+    """The same of the error."""
+    return f"{'unconfirmed' if error_code in _AFTER_APPEND else 'rejected'}: {codes.error_name(error_code)}"
 
 
 def copy_text(record: CarriedRecord) -> str | None:

@@ -90,9 +90,9 @@ def written(
 ) -> tuple[list[Any], int]:
     """The lines, and what else is known at the end; how many exchanges the core wrote."""
     out = io.BytesIO()
-    source = Records(RecordFilter(criteria), limits)
+    source = Records(RecordFilter(criteria, limits), limits)
     writer, demand = FORMS[form](out), Demand(has_latency_parts=False)
-    by_batch = form in ("json", "text") and source.selects is None
+    by_batch = form in ("json", "text") and not (source.selects or source.is_first)
     write = writer.feed_batch if by_batch else writer.feed
     native = writer if form in ("json", "text") else RecordColumns(writer)
     sink = RecordRows(source, write, writer.close, by_batch=by_batch, native=native, demand=demand)
@@ -233,6 +233,14 @@ OPENED = {
     "metadata": fetch(batch([HEADERS, *ITEMS], base_offset=70), **OWN),
     "control of metadata": fetch(COMMIT, **OWN),
 }
+REJECTED = {
+    "rejected": produce(batch(ITEMS), error_code=6),
+    "rejected with numbers": produce(
+        batch(ITEMS, **NUMBERED) + batch(ITEMS, producer_id=7), error_code=7, log_append_time_ms=BASE_MS
+    ),
+    "rejected messages": produce(message_set(1, ITEMS, codec=GZIP), version=2, error_code=87),
+    "an unknown error": produce(batch([HEADERS]), error_code=999),
+}
 ABORTED = {
     "aborted": fetch(
         batch(ITEMS, flags=TRANSACTIONAL, base_offset=70, **NUMBERED)
@@ -279,7 +287,6 @@ ODD = {
     "message size": fetch(messages(0, ITEMS) + message(0, size=15) + bytes(9)),
     "magic 0 and 2": fetch(messages(0, ITEMS, base_offset=70) + batch(ITEMS, base_offset=73)),
     "magic 2 and 1": fetch(batch(ITEMS, base_offset=70) + messages(1, ITEMS, base_offset=73)),
-    "error": produce(batch(ITEMS, **NUMBERED), error_code=6),
     "a long name": fetch(batch(ITEMS), topic="x" * 250),
     "unknown ID": fetch(batch(ITEMS), version=13),
 }
@@ -300,6 +307,14 @@ def test_records_that_no_client_wrote_are_decoded_by_python(name: str, tmp_path:
     for form in FORMS:
         _, taken = compare(capture, form=form)
         assert taken == (3 if form == "text" and name in (*ABORTED, "undecoded") else 4)
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_rejected_records_are_written(name: str, tmp_path: Path) -> None:
+    capture = blocks([REJECTED[name], USUAL["plain"]], tmp_path)
+    for form in FORMS:
+        for joins in (False, True):
+            assert compare(capture, form=form, joins=joins)[1] == 4
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -349,6 +364,8 @@ FILTERS = [
     RecordCriteria(partitions=["orders-3"]),
     RecordCriteria(topics=["ord*"], partitions=["3"], produced=True),
     RecordCriteria(control=True),
+    RecordCriteria(unique=True),
+    RecordCriteria(unique=True, offsets=["..72"]),
     RecordCriteria(where=compile_where('key == "k" or value.group == "g" or control_type', resolve_record)),
     RecordCriteria(
         where=compile_where('partition == 3 and topic == "orders" and offset > 70', resolve_record)
@@ -359,12 +376,12 @@ FILTERS = [
 @pytest.mark.parametrize("criteria", FILTERS, ids=lambda each: "-".join(map(str, filter(None, each)))[:60])
 def test_selected_records(criteria: RecordCriteria, tmp_path: Path) -> None:
     opened = [each for name, each in OPENED.items() if name != "undecoded"]
-    talk = [*USUAL.values(), *opened, ODD["malformed control"], ODD["count"]]
+    talk = [*USUAL.values(), *opened, *REJECTED.values(), ODD["malformed control"], ODD["count"]]
     capture = blocks(talk, tmp_path)
     for form in FORMS:
         lines, taken = compare(capture, criteria=criteria, form=form)
         skips_odd = criteria.produced  # both of the odd ones are fetched, and not opened
-        others = len(USUAL) + len(opened) + (4 if skips_odd else 2) - taken
+        others = len(USUAL) + len(opened) + len(REJECTED) + (4 if skips_odd else 2) - taken
         assert others in ((0, 1) if "fields" in form else (0,))  # a hostile name, if it is selected
     assert 0 < len(lines) < len(compare(capture, form="text")[0])
 
@@ -381,17 +398,20 @@ def test_copies_of_batches_that_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{}, {"naming_rows": 3}, {"naming_bytes": 5000}, {"produce_window_ns": 100_000}], ids=str
+    "limits",
+    [{}, {"unique_records": 7}, {"naming_rows": 3}, {"naming_bytes": 5000}, {"produce_window_ns": 100_000}],
+    ids=str,
 )
 def test_random_talks(limits: dict[str, int], tmp_path: Path) -> None:
     random, taken = Random(f"{limits}"), 0
     for _ in range(SEEDS):
-        talk = random.choices([*(USUAL | OPENED | ABORTED | ODD).values()], k=60)
+        talk = random.choices([*(USUAL | OPENED | REJECTED | ABORTED | ODD).values()], k=60)
         packets = timed(capture_of(talk, tmp_path / "talk.pcap"))
         if random.random() < 0.5:
             packets = damaged(packets, random)
         capture, form = blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice([*FORMS])
-        taken += compare(capture, Limits(**limits), form=form)[1]
+        criteria = RecordCriteria(unique=random.random() < 0.3)
+        taken += compare(capture, Limits(**limits), criteria, form=form)[1]
     assert taken
 
 
@@ -442,7 +462,7 @@ def test_the_end_of_a_capture(
 
 
 @pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch")])
-def test_the_last_record_that_is_wanted(
+def test_the_last_of_so_many_records(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It can be in the middle of an exchange, and the exchanges before it may wait for others."""

@@ -10,6 +10,7 @@ use pyo3::IntoPyObjectExt;
 
 use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
+use crate::exchanges::fetch_sessions::Session;
 use crate::exchanges::values::Given;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
@@ -24,11 +25,12 @@ use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, NameTest, Tests, Vote};
 use crate::sinks::connection_log::Log;
-use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
+use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Framed, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
-    Payloads, Place, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
+    Payloads, RecordContent, RecordFormat, RecordPlace, RecordPlan, RecordTable, RecordWriter, Selects,
+    Writer,
 };
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
@@ -192,6 +194,7 @@ impl Receivers {
                     each.produced,
                     each.fetched,
                     (each.rows, each.rows_bytes),
+                    each.whole,
                 );
                 give_to(py, &self.carried, arguments)
             }
@@ -456,16 +459,8 @@ fn whole_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Wh
         events: events.map(|events| {
             Box::new(move |exchange: &Answered<'_>| {
                 Python::attach(|py| {
-                    let header = exchange.header;
-                    let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
-                    let arguments = (
-                        (exchange.known.info()?, exchange.number),
-                        (header.api_key, header.api_version),
-                        client_id.transpose().map_err(|_| Odd)?,
-                        [exchange.request, exchange.response]
-                            .map(|frame| frame_form(py, exchange.interface, frame)),
-                    );
-                    let (rows, kept): (Vec<Bound<'_, PyAny>>, Option<Handle>) = events.call(py, arguments)?;
+                    let whole = whole(py, &Framed::from(exchange))?;
+                    let (rows, kept): (Vec<Bound<'_, PyAny>>, Option<Handle>) = events.call(py, (whole,))?;
                     Ok(Events {
                         rows: rows
                             .iter()
@@ -496,22 +491,6 @@ fn event_row(row: &Bound<'_, PyAny>) -> PyResult<EventRow> {
     })))
 }
 
-/// The arguments of a `Frame` of kdissect/model.py.
-fn frame_form<'py>(
-    py: Python<'py>,
-    interface: &Handle,
-    frame: &Frame,
-) -> (Bound<'py, PyBytes>, usize, u64, Bound<'py, PyAny>, i64, i64) {
-    (
-        PyBytes::new(py, &frame.data),
-        frame.size,
-        frame.packet,
-        interface.bind(py).clone(),
-        frame.start_ns,
-        frame.end_ns,
-    )
-}
-
 fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
     let learn: Function = get(plan, "learn")?;
     Ok(Box::new(move |info, cluster, versions| {
@@ -528,6 +507,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     let (records, headers, all_headers) = get(plan, "bounds")?;
     let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
     let printed: Function = get(plan, "printed")?;
+    let (rejected, make_whole): (Function, Function) = (get(plan, "rejected")?, get(plan, "whole")?);
     let format: String = get(plan, "format")?;
     let selects: Option<Function> = get(plan, "selects")?;
     let (opens, open_messages): (Function, Function) = (get(plan, "opens")?, get(plan, "open_messages")?);
@@ -547,16 +527,20 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         no_optional: get(plan, "no_optional")?,
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         label: Box::new(move |topic, is_id| Python::attach(|py| label.call(py, (topic, is_id)))),
+        rejected: Box::new(move |code| Python::attach(|py| rejected.call(py, (code,)))),
+        whole: Box::new(move |exchange| {
+            Python::attach(|py| make_whole.call(py, (whole(py, &Framed::from(exchange))?,)))
+        }),
         printed: Box::new(move |payload, is_key| {
             Python::attach(|py| printed.call(py, (PyBytes::new(py, payload), is_key)))
         }),
         directions: get(plan, "directions")?,
         selects: selects.map(|selects| {
-            Box::new(move |place: &Place<'_>, offset, payloads: &Payloads<'_>| {
+            Box::new(move |place: &RecordPlace<'_>, offset, payloads: &Payloads<'_>| {
                 Python::attach(|py| selects.call(py, (form(place), offset, objects(py, payloads))))
             }) as Box<Selects>
         }),
-        opens: Box::new(move |place: &Place<'_>, payloads: &Payloads<'_>| {
+        opens: Box::new(move |place: &RecordPlace<'_>, payloads: &Payloads<'_>| {
             Python::attach(|py| opens.call(py, (form(place), objects(py, payloads))))
         }),
         optional: Box::new(move |payloads: &Payloads<'_>| {
@@ -597,7 +581,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
     })
 }
 
-fn form<'a>(place: &Place<'a>) -> (&'a str, Option<&'a str>, i64, Option<bool>) {
+fn form<'a>(place: &RecordPlace<'a>) -> (&'a str, Option<&'a str>, i64, Option<bool>) {
     (place.topic, place.topic_id, place.partition, place.is_control)
 }
 
@@ -649,24 +633,10 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
         counted: get(plan, "counted")?,
         one: Box::new(move |alone, parts, session| {
             Python::attach(|py| {
-                let (header, identity) = (alone.header, alone.known.identity());
-                let client_id = header.raw_client_id(alone.request).map(std::str::from_utf8);
-                let frame = |frame: &Frame| frame_form(py, alone.interface, frame);
-                let arguments = (
-                    (alone.known.info()?, alone.number),
-                    (
-                        header.api_key,
-                        header.api_version,
-                        header.correlation_id,
-                        client_id.transpose().map_err(|_| Odd)?,
-                        header.body_pos,
-                    ),
-                    identity.each_ref(),
-                    (frame(alone.request), alone.response.map(frame)),
-                    parts.map(|parts| (parts.all(), parts.think_us)),
-                    session.map(|session| session.positions().map(NamedPosition::of).collect::<Vec<_>>()),
-                );
-                one.call(py, arguments)
+                let parts = parts.map(|parts| (parts.all(), parts.think_us));
+                let positions =
+                    |session: Session| session.positions().map(NamedPosition::of).collect::<Vec<_>>();
+                one.call(py, (whole(py, alone)?, parts, session.map(positions)))
             })
         }),
         slow_us: get(plan, "slow_us")?,
@@ -674,6 +644,35 @@ fn tally_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Ta
         by_group: get(plan, "by_group")?,
         by_partition: get(plan, "by_partition")?,
     })
+}
+
+/// What Python makes an exchange of, see `whole_exchange` in kdissect/exchanges/undecoded.py.
+fn whole<'py>(py: Python<'py>, exchange: &Framed<'_>) -> Result<Bound<'py, PyTuple>, Odd> {
+    let (header, identity) = (exchange.header, exchange.known.identity());
+    let client_id = header.raw_client_id(exchange.request).map(std::str::from_utf8);
+    let frame = |frame: &Frame| {
+        (
+            PyBytes::new(py, &frame.data),
+            frame.size,
+            frame.packet,
+            exchange.interface.bind(py).clone(),
+            frame.start_ns,
+            frame.end_ns,
+        )
+    };
+    let known = (
+        (exchange.known.info()?, exchange.number),
+        (
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            client_id.transpose().map_err(|_| Odd)?,
+            header.body_pos,
+        ),
+        identity.each_ref(),
+        (frame(exchange.request), exchange.response.map(frame)),
+    );
+    known.into_pyobject(py).map_err(|_| Odd)
 }
 
 /// Which partitions are selected.

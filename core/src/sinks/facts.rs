@@ -98,6 +98,59 @@ pub struct Unacknowledged<'a> {
     pub is_selected: bool,
 }
 
+/// An exchange as frames, which Python decodes.
+pub struct Framed<'a> {
+    pub known: &'a dyn Known,
+    pub interface: &'a Handle,
+    pub number: u64,
+    pub header: &'a Header,
+    pub request: &'a Frame,
+    pub response: Option<&'a Frame>,
+}
+
+impl<'a> From<&Answered<'a>> for Framed<'a> {
+    fn from(exchange: &Answered<'a>) -> Self {
+        let &Answered {
+            known,
+            interface,
+            number,
+            header,
+            request,
+            response,
+            ..
+        } = exchange;
+        Framed {
+            known,
+            interface,
+            number,
+            header,
+            request,
+            response: Some(response),
+        }
+    }
+}
+
+impl<'a> From<&Unacknowledged<'a>> for Framed<'a> {
+    fn from(exchange: &Unacknowledged<'a>) -> Self {
+        let &Unacknowledged {
+            known,
+            interface,
+            number,
+            header,
+            request,
+            ..
+        } = exchange;
+        Framed {
+            known,
+            interface,
+            number,
+            header,
+            request,
+            response: None,
+        }
+    }
+}
+
 /// An answered exchange.
 pub struct Answered<'a> {
     pub known: &'a dyn Known,

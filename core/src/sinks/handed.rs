@@ -53,12 +53,18 @@ pub struct CarriedBatches {
     pub bytes: i64,
     /// IDs of topics, with their names.
     pub topic_ids: Vec<(String, String)>,
-    pub produced: Vec<Origin>,
+    /// With the numbers of those that were rejected, none of the others.
+    pub produced: Vec<(Origin, Option<Numbers>)>,
     pub fetched: Vec<FetchedBatch>,
+    /// The exchange, if its text may have to change.
+    pub whole: Option<Handle>,
 }
 
-/// A fetched batch: its producer ID, epoch and base sequence, and where its text is.
-pub type FetchedBatch = (Origin, (i64, i16, i32), (usize, usize));
+/// A fetched batch: its numbers, and where its text is.
+pub type FetchedBatch = (Origin, Numbers, (usize, usize));
+
+/// Producer ID, epoch and base sequence.
+pub type Numbers = (i64, i16, i32);
 
 /// Topic or its ID, partition, base offset, base timestamp in milliseconds.
 pub type Origin = (String, i64, i64, i64);

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::exchanges::connection::{Frame, Header, API_VERSIONS, NAME_BYTES};
+use crate::exchanges::connection::{API_VERSIONS, NAME_BYTES};
 use crate::exchanges::content::Row;
 use crate::exchanges::fetch_sessions::{PartitionAfter, Position, Session, Step};
 use crate::exchanges::latency::{Parts, Rest, FETCH, JOIN_GROUP, SYNC_GROUP};
@@ -18,7 +18,7 @@ use crate::exchanges::usage::{
 use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
 use crate::sinks::conditions::{NameTest, Vote};
 use crate::sinks::connection_log::Counted;
-use crate::sinks::facts::{Answered, CommonPlan, Constant, Handle, Known, KnownApis, Unacknowledged};
+use crate::sinks::facts::{Answered, CommonPlan, Constant, Framed, Handle, KnownApis, Unacknowledged};
 use crate::sinks::handed::{
     Handed, Member, PythonCommitted, PythonNoted, PythonPolls, PythonReadTopic, PythonReported,
     PythonSamples, PythonTopic, PythonWrittenTopic, Tally, TallyDetail,
@@ -88,17 +88,7 @@ pub struct TallyPlan {
 /// What Python counts of an exchange, with the parts of its latency, and the positions after a Fetch; it learns which
 /// errors are expected, and the protocols of groups. None: it takes the exchange.
 pub type MakeOne =
-    Box<dyn Fn(&Alone<'_>, Option<&Parts>, Option<Session>) -> Result<Option<Handle>, Odd> + Send + Sync>;
-
-/// An exchange that is counted by itself.
-pub struct Alone<'a> {
-    pub known: &'a dyn Known,
-    pub interface: &'a Handle,
-    pub number: u64,
-    pub header: &'a Header,
-    pub request: &'a Frame,
-    pub response: Option<&'a Frame>,
-}
+    Box<dyn Fn(&Framed<'_>, Option<&Parts>, Option<Session>) -> Result<Option<Handle>, Odd> + Send + Sync>;
 
 /// Counts exchanges that are alike together.
 pub struct Tallies {
@@ -524,14 +514,7 @@ impl Sink for Tallies {
         let positions = session.as_ref().map_or(0, |session| session.count);
         let one = match is_one {
             true => {
-                let alone = Alone {
-                    known: exchange.known,
-                    interface: exchange.interface,
-                    number: exchange.number,
-                    header: exchange.header,
-                    request,
-                    response: Some(response),
-                };
+                let alone = Framed::from(exchange);
                 Some((plan.one)(&alone, Some(&parts), session)?.ok_or_else(|| Why::Content.odd())?)
             }
             false => None,
@@ -594,14 +577,7 @@ impl Sink for Tallies {
         };
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let alone = Alone {
-            known,
-            interface: exchange.interface,
-            number: exchange.number,
-            header: exchange.header,
-            request,
-            response: None,
-        };
+        let alone = Framed::from(exchange);
         let one = match exchange.is_selected {
             true => Some((self.plan.one)(&alone, None, None)?.ok_or_else(|| Why::Content.odd())?),
             false => None,

@@ -1,0 +1,179 @@
+//! Exchanges -> the text of the records in them.
+
+use crate::exchanges::content::Row;
+use crate::exchanges::usage::Fetcher;
+use crate::kafka::tree::Decoded;
+use crate::sinks::cells::RowFacts;
+use crate::sinks::conditions::NameTest;
+use crate::sinks::facts::Answered;
+use crate::sinks::facts::Constant;
+use crate::sinks::facts::Constants;
+use crate::sinks::facts::Handle;
+use crate::sinks::facts::Known;
+use crate::sinks::facts::KnownApis;
+use crate::sinks::handed::CarriedBatches;
+use crate::sinks::handed::Handed;
+use crate::sinks::records::plan::RecordPlan;
+use crate::sinks::records::writer::NotedBatches;
+use crate::sinks::records::writer::RecordForm;
+use crate::sinks::records::writer::Writer;
+use crate::sinks::sink::Sink;
+use crate::Odd;
+use std::sync::Arc;
+
+const PRODUCE: i16 = 0;
+
+/// Writes records.
+pub struct RecordWriter {
+    writer: Writer,
+    apis: KnownApis<Arc<Row>>,
+    capture: Option<(Handle, String)>,
+    noted: NotedBatches,
+}
+
+impl RecordWriter {
+    /// `partitions`: which are selected; None: all are.
+    pub fn new(plan: RecordPlan, partitions: Option<NameTest>) -> Self {
+        RecordWriter {
+            writer: Writer::new(plan, partitions),
+            apis: KnownApis::default(),
+            capture: None,
+            noted: NotedBatches::default(),
+        }
+    }
+}
+
+impl CarriedBatches {
+    /// Of an exchange, without its batches. `start`: of its text.
+    pub fn of(exchange: &Answered<'_>, row: &Row, decoded: &Decoded<'_>, start: usize) -> Result<Self, Odd> {
+        let (request, response) = (exchange.request, exchange.response);
+        let [of_request, of_response] = decoded.costs;
+        // The request of a Produce is decoded when it is sent.
+        let cost = match exchange.header.api_key {
+            PRODUCE => of_response,
+            _ => of_request + of_response,
+        };
+        let time_ns = match row.is_fetch {
+            true => response.end_ns,
+            false => request.end_ns,
+        };
+        let held = i64::try_from(request.data.len() + response.data.len()).map_err(|_| Odd)?;
+        Ok(CarriedBatches {
+            info: exchange.known.info()?.clone(),
+            number: exchange.number,
+            exchanges: 1,
+            text: (start, start),
+            rows: Vec::new(),
+            rows_bytes: 0,
+            completed_ns: response.end_ns,
+            time_ns,
+            bytes: held + cost,
+            topic_ids: Vec::new(),
+            produced: Vec::new(),
+            fetched: Vec::new(),
+            whole: None,
+        })
+    }
+
+    /// Whether there are batches that were rejected, and may have been stored all the same.
+    pub fn has_failed(&self) -> bool {
+        self.produced.iter().any(|(_, numbers)| numbers.is_some())
+    }
+}
+
+impl Sink for RecordWriter {
+    fn feed(
+        &mut self,
+        exchange: &Answered<'_>,
+        shared: &[Option<Constant>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let writer = &mut self.writer;
+        let (row, tags, of_api) = self.apis.get(&writer.plan.common, exchange.header)?;
+        let (request, response) = (exchange.request, exchange.response);
+        let decoded = exchange.decoded(&row.bodies, tags, writer.plan.common.budget)?;
+        decoded.check()?;
+        exchange.check_errors(!decoded.errors.is_empty())?;
+        let start = out.len();
+        let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
+        let client_id = client_id.transpose().map_err(|_| Odd)?;
+        let mut carried = CarriedBatches::of(exchange, row, &decoded, start)?;
+        if row.bodies.hold_messages {
+            let [of_request, of_response] = decoded.costs;
+            let all = (writer.plan.open_messages)(exchange)?;
+            carried.bytes += all - of_request - of_response;
+        }
+        if row.record_fields(&decoded) > 0 {
+            if self.noted.is_full {
+                return Err(Odd);
+            }
+            if self
+                .capture
+                .as_ref()
+                .is_none_or(|known| !known.0.is(exchange.interface))
+            {
+                let name = (writer.plan.capture)(exchange.interface)?;
+                self.capture = Some((exchange.interface.clone(), name));
+            }
+            let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
+            let facts = RowFacts {
+                exchange,
+                shared,
+                of_api,
+                capture,
+                time_text: &|_| Err(Odd),
+                latency_us: 0,
+                parts: [None; 5],
+                think_us: None,
+                is_fetch: row.is_fetch,
+                reader: Fetcher::Consumer,
+                replica_id: None,
+                client_id,
+                topics: Vec::new(),
+                group_id: None,
+                transactional_id: None,
+                errors: Vec::new(),
+                expected_errors: Vec::new(),
+                throttle_time_ms: None,
+                records: None,
+                bodies: [b"", b""],
+            };
+            writer.write_all(&facts, (row, &decoded), &mut carried, RecordForm::Text(out))?;
+            // Offsets that are learned later may select other records.
+            let may_change = exchange.is_selected && carried.has_failed();
+            if may_change && writer.plan.has_room.is_some() {
+                carried.whole = Some((writer.plan.whole)(exchange)?);
+            }
+        }
+        let common = &writer.plan.common;
+        row.bodies.learn(&decoded, &common.topics(response.end_ns))?;
+        let (cluster, _) = row.learned(exchange.header.api_key, &decoded)?;
+        if cluster.is_some() && (writer.plan.learn)(exchange.known.info()?, cluster, Vec::new())? {
+            exchange.known.renew();
+        }
+        // From here on nothing may be odd.
+        if !exchange.is_selected {
+            out.truncate(start);
+            for (.., place) in &mut carried.fetched {
+                *place = (start, start);
+            }
+        }
+        carried.text.1 = out.len();
+        if writer.plan.has_room.is_some() {
+            carried.add_to(&mut self.noted.carried);
+        }
+        Ok(())
+    }
+
+    fn shared(&self, known: &dyn Known) -> Result<Constants, Odd> {
+        (self.writer.plan.common.shared)(known)
+    }
+
+    fn has_parts(&self) -> bool {
+        false
+    }
+
+    fn flush(&mut self, to: &mut Vec<Handed>) {
+        to.extend(self.noted.flush(&self.writer));
+    }
+}
