@@ -22,7 +22,7 @@ use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, Mention, NameTest, Number, Vote};
 use crate::sinks::connection_log::Log;
-use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Handle, Known, Learn};
+use crate::sinks::facts::{Answered, Api, Captures, CommonPlan, Constant, Constants, Handle, Known, Learn};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
@@ -374,7 +374,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
     let tables = tables.into_iter().map(|(name, contents, form, full)| {
         Table::new(&name, &contents, form, full).ok_or_else(|| unknown(&name))
     });
-    let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let expected: Function = get(plan, "expected")?;
     let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let whole: Option<Bound<'_, PyAny>> = get(plan, "whole")?;
@@ -398,7 +398,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
             .transpose()?,
         whole: whole.map(|whole| whole_plan(&whole, receivers)).transpose()?,
         learn: learn(plan)?,
-        capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
+        captures: captures(plan)?,
         expected: Box::new(move |info, api_key, end_ns, errors| {
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
         }),
@@ -477,6 +477,13 @@ fn frame_form<'py>(
     )
 }
 
+fn captures(plan: &Bound<'_, PyAny>) -> PyResult<Captures> {
+    let name: Function = get(plan, "capture")?;
+    Ok(Captures::new(move |interface: &Handle| {
+        Python::attach(|py| name.call(py, (interface,)))
+    }))
+}
+
 fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
     let learn: Function = get(plan, "learn")?;
     Ok(Box::new(move |info, cluster, versions| {
@@ -491,7 +498,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         Ok::<_, PyErr>((before, content))
     });
     let (records, headers, all_headers) = get(plan, "bounds")?;
-    let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
+    let label: Function = get(plan, "label")?;
     let printed: Function = get(plan, "printed")?;
     let format: String = get(plan, "format")?;
     let selects: Option<Function> = get(plan, "selects")?;
@@ -509,7 +516,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         encodings: get(plan, "encodings")?,
         before_fetch: get(plan, "before_fetch")?,
         no_optional: get(plan, "no_optional")?,
-        capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
+        captures: captures(plan)?,
         label: Box::new(move |topic, is_id| Python::attach(|py| label.call(py, (topic, is_id)))),
         printed: Box::new(move |payload, is_key| {
             Python::attach(|py| printed.call(py, (PyBytes::new(py, payload), is_key)))

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::FoundPartition;
-use crate::exchanges::usage::Fetcher;
 use crate::kafka::entries::{entries, Batch, LogEntry, NO_TIMESTAMP};
 use crate::kafka::messages;
 use crate::kafka::records::{self, Bounds, Record};
@@ -17,7 +16,7 @@ use crate::sinks::cells::{csv, Cell, Content, RowFacts, DATE_BYTES};
 use crate::sinks::clock::{Clock, TimeFormat};
 use crate::sinks::columns::{Column, WaitingColumns};
 use crate::sinks::conditions::{NameTest, Vote};
-use crate::sinks::facts::{Answered, CommonPlan, Constant, Constants, Handle, Known, KnownApis, Learn};
+use crate::sinks::facts::{Answered, Captures, CommonPlan, Constant, Constants, Known, KnownApis, Learn};
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::{json, plain_text};
 use crate::sinks::shared::Droppable;
@@ -191,8 +190,7 @@ pub struct RecordPlan {
     pub before_fetch: [String; 2],
     /// The columns from headers and schemas of a record without any.
     pub no_optional: String,
-    /// The name of the capture of an interface.
-    pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
+    pub captures: Captures,
     /// What stands for a topic, given its name, or its ID and true. None: its records are not as clients wrote them.
     pub label: Box<dyn Fn(&str, bool) -> Result<Option<String>, Odd> + Send + Sync>,
     /// Text for a key or value, and whether it is a key.
@@ -217,7 +215,6 @@ pub struct RecordPlan {
 pub struct RecordWriter {
     writer: Writer,
     apis: KnownApis<Arc<Row>>,
-    capture: Option<(Handle, String)>,
     carried: Vec<CarriedBatches>,
     /// Whether Python has no room for more text.
     is_full: bool,
@@ -410,7 +407,6 @@ impl RecordWriter {
         RecordWriter {
             writer: Writer::new(plan, partitions),
             apis: KnownApis::default(),
-            capture: None,
             carried: Vec::new(),
             is_full: false,
         }
@@ -1176,37 +1172,8 @@ impl Sink for RecordWriter {
             if self.is_full {
                 return Err(Odd);
             }
-            if self
-                .capture
-                .as_ref()
-                .is_none_or(|known| !known.0.is(exchange.interface))
-            {
-                let name = (writer.plan.capture)(exchange.interface)?;
-                self.capture = Some((exchange.interface.clone(), name));
-            }
-            let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
-            let facts = RowFacts {
-                exchange,
-                shared,
-                of_api,
-                capture,
-                time_text: &|_| Err(Odd),
-                latency_us: 0,
-                parts: [None; 5],
-                think_us: None,
-                is_fetch: row.is_fetch,
-                reader: Fetcher::Consumer,
-                replica_id: None,
-                client_id,
-                topics: Vec::new(),
-                group_id: None,
-                transactional_id: None,
-                errors: Vec::new(),
-                expected_errors: Vec::new(),
-                throttle_time_ms: None,
-                records: None,
-                bodies: [b"", b""],
-            };
+            let capture = writer.plan.captures.of(exchange.interface)?;
+            let facts = RowFacts::of(exchange, row, shared, of_api, &capture, client_id);
             writer.write_all(&facts, (row, &decoded), &mut carried, RecordForm::Text(out))?;
         }
         let common = &writer.plan.common;
@@ -1280,7 +1247,7 @@ mod tests {
             encodings: Default::default(),
             before_fetch: Default::default(),
             no_optional: String::new(),
-            capture: Box::new(|_| Err(Odd)),
+            captures: Captures::new(|_| Err(Odd)),
             label: Box::new(|topic, _| Ok(Some(topic.to_owned()))),
             printed: Box::new(|_, _| Err(Odd)),
             directions: (true, true),
