@@ -32,6 +32,7 @@ from kdissect.sinks.plan import (
     RecordPlan,
     RowPlan,
     TallyPlan,
+    WholePlan,
 )
 from tests.core import NEEDS_CORE
 from tests.kafka.decoding import comparable, message_of, outcome
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
-PLANS = CommonPlan, LinePlan, RowPlan, RecordPlan, ConnectionPlan, TallyPlan, Conditions
+PLANS = CommonPlan, LinePlan, RowPlan, RecordPlan, ConnectionPlan, TallyPlan, WholePlan, Conditions
 MESSAGES = all_messages()
 LEFT_TO_PYTHON = {"StreamsAssignmentInfo"}  # of Kafka Streams: text in UTF-16 and Java's own UTF-8
 

@@ -38,7 +38,7 @@ class Node(NamedTuple):
     rack: str | None
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """Structs that name brokers: the path to them, the field with the ID, the path to host and port."""
 
     structs: Path
@@ -76,16 +76,18 @@ def names_nodes(api_key: int, api_version: int) -> bool:
     )
 
 
-def places(api_key: int, request: BodyLayout, response: BodyLayout) -> tuple[list[Place], list[Place]]:
+def places(
+    api_key: int, request: BodyLayout, response: BodyLayout
+) -> tuple[list[NodePlace], list[NodePlace]]:
     """Where both messages name brokers."""
     return ([], []) if api_key in _NEW_LEADERS else (_places(request), _places(response))
 
 
 @cache
-def _places(layout: BodyLayout) -> list[Place]:
+def _places(layout: BodyLayout) -> list[NodePlace]:
     fields = dict(paths(layout))
     return [
-        Place(path[:-1], field.name, inside)
+        NodePlace(path[:-1], field.name, inside)
         for path, field in fields.items()
         if field.role == _BROKER and not field.array
         for inside in _INSIDE

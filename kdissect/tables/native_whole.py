@@ -53,9 +53,9 @@ def whole_plan(
 
     def events(carried: WholeExchange) -> tuple[list[Any], Any]:
         exchange = _decoded(context, whole_exchange(carried))
-        found = group_events(exchange, include_alive=True)
-        shown = [row(event) for event in found if getters and event.event != ALIVE]
-        return shown, (exchange.connection, found) if has_rebalances else None
+        of_exchange = group_events(exchange, include_alive=True)
+        shown = [row(event) for event in of_exchange if getters and event.event != ALIVE]
+        return shown, (exchange.connection, of_exchange) if has_rebalances else None
 
     plan = WholePlan(
         take_brokers=later(rows.take_brokers) if rows.needs_brokers else None,

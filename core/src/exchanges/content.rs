@@ -9,7 +9,7 @@ use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
 use crate::exchanges::values::{FieldPath, Given};
 use crate::kafka::entries::record_count;
-use crate::kafka::tree::{elements, name_of, Bodies, Decoded, Name, TopicNames, Value};
+use crate::kafka::tree::{each, elements, name_of, Bodies, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};
 
 const FETCH: i16 = 1;
@@ -424,18 +424,5 @@ impl First {
             })?;
         }
         Ok(())
-    }
-}
-
-/// The values at the end of a path.
-pub fn each<'b, 'a>(
-    value: &'b Value<'a>,
-    path: &[Name],
-    take: &mut dyn FnMut(&'b Value<'a>) -> Result<(), Odd>,
-) -> Result<(), Odd> {
-    match (value, path.split_first()) {
-        (Value::List(values), _) => values.iter().try_for_each(|value| each(value, path, take)),
-        (_, Some((first, rest))) => value.get(*first).map_or(Ok(()), |value| each(value, rest, take)),
-        (_, None) => take(value),
     }
 }

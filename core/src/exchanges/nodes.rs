@@ -2,8 +2,7 @@
 //! advertises.
 
 use crate::exchanges::connection::NAME_BYTES;
-use crate::exchanges::content::each;
-use crate::kafka::tree::{elements, field, Decoded, Name, Value};
+use crate::kafka::tree::{each, elements, field, Decoded, Name, Value};
 use crate::Odd;
 
 /// Structs that name brokers: the path to them, the field with the ID, and the path from there to host and port.

@@ -406,6 +406,19 @@ pub fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
     }
 }
 
+/// The values at the end of a path.
+pub fn each<'b, 'a>(
+    value: &'b Value<'a>,
+    path: &[Name],
+    take: &mut dyn FnMut(&'b Value<'a>) -> Result<(), Odd>,
+) -> Result<(), Odd> {
+    match (value, path.split_first()) {
+        (Value::List(values), _) => values.iter().try_for_each(|value| each(value, path, take)),
+        (_, Some((first, rest))) => value.get(*first).map_or(Ok(()), |value| each(value, rest, take)),
+        (_, None) => take(value),
+    }
+}
+
 /// The elements of an array that is not null.
 pub fn list<'b, 'a>(value: Option<&'b Value<'a>>) -> Result<&'b [Value<'a>], Odd> {
     match value {

@@ -25,7 +25,9 @@ use crate::sinks::clock::{Since, TimeFormat};
 use crate::sinks::columns::Column;
 use crate::sinks::conditions::{Criteria, Criterion, Decision, NameTest, Tests, Vote};
 use crate::sinks::connection_log::Log;
-use crate::sinks::facts::{Answered, Api, CommonPlan, Constant, Constants, Framed, Handle, Known, Learn};
+use crate::sinks::facts::{
+    Answered, Api, Captures, CommonPlan, Constant, Constants, Framed, Handle, Known, Learn,
+};
 use crate::sinks::handed::{Handed, TallyDetail};
 use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
@@ -410,7 +412,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
     let tables = tables.into_iter().map(|(name, contents, form, full)| {
         Table::new(&name, &contents, form, full).ok_or_else(|| unknown(&name))
     });
-    let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let expected: Function = get(plan, "expected")?;
     let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let whole: Option<Bound<'_, PyAny>> = get(plan, "whole")?;
@@ -435,7 +437,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
             .transpose()?,
         whole: whole.map(|whole| whole_plan(&whole, receivers)).transpose()?,
         learn: learn(plan)?,
-        capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
+        captures: captures(plan)?,
         expected: Box::new(move |info, api_key, end_ns, errors| {
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
         }),
@@ -491,6 +493,13 @@ fn event_row(row: &Bound<'_, PyAny>) -> PyResult<EventRow> {
     })))
 }
 
+fn captures(plan: &Bound<'_, PyAny>) -> PyResult<Captures> {
+    let name: Function = get(plan, "capture")?;
+    Ok(Captures::new(move |interface: &Handle| {
+        Python::attach(|py| name.call(py, (interface,)))
+    }))
+}
+
 fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
     let learn: Function = get(plan, "learn")?;
     Ok(Box::new(move |info, cluster, versions| {
@@ -505,7 +514,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         Ok::<_, PyErr>((before, content))
     });
     let (records, headers, all_headers) = get(plan, "bounds")?;
-    let (capture, label): (Function, Function) = (get(plan, "capture")?, get(plan, "label")?);
+    let label: Function = get(plan, "label")?;
     let printed: Function = get(plan, "printed")?;
     let (rejected, make_whole): (Function, Function) = (get(plan, "rejected")?, get(plan, "whole")?);
     let format: String = get(plan, "format")?;
@@ -525,7 +534,7 @@ fn record_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<R
         encodings: get(plan, "encodings")?,
         before_fetch: get(plan, "before_fetch")?,
         no_optional: get(plan, "no_optional")?,
-        capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
+        captures: captures(plan)?,
         label: Box::new(move |topic, is_id| Python::attach(|py| label.call(py, (topic, is_id)))),
         rejected: Box::new(move |code| Python::attach(|py| rejected.call(py, (code,)))),
         whole: Box::new(move |exchange| {

@@ -164,7 +164,7 @@ impl PyTopicPlan {
     }
 }
 
-/// `_Place` of kdissect/exchanges/nodes.py.
+/// `NodePlace` of kdissect/exchanges/nodes.py.
 #[derive(FromPyObject)]
 struct PyNodePlace {
     structs: Vec<(String, bool)>,

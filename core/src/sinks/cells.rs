@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::exchanges::content::Row;
 use crate::exchanges::usage::Fetcher;
 use crate::exchanges::values::Found;
 use crate::kafka::tree::Value;
@@ -127,7 +128,40 @@ pub struct RowFacts<'a> {
     pub bodies: [&'a [u8]; 2],
 }
 
-impl RowFacts<'_> {
+impl<'a> RowFacts<'a> {
+    /// What is known before its bodies are read.
+    pub fn of(
+        exchange: &'a Answered<'a>,
+        row: &Row,
+        shared: &'a [Option<Constant>],
+        of_api: &'a [Option<Constant>],
+        capture: &'a str,
+        client_id: Option<&'a str>,
+    ) -> Self {
+        RowFacts {
+            exchange,
+            shared,
+            of_api,
+            capture,
+            time_text: &|_| Err(Odd),
+            latency_us: 0,
+            parts: [None; 5],
+            think_us: None,
+            is_fetch: row.is_fetch,
+            reader: Fetcher::Consumer,
+            replica_id: None,
+            client_id,
+            topics: Vec::new(),
+            group_id: None,
+            transactional_id: None,
+            errors: Vec::new(),
+            expected_errors: Vec::new(),
+            throttle_time_ms: None,
+            records: None,
+            bodies: [b"", b""],
+        }
+    }
+
     pub fn write(&self, content: Content, cell: &mut Cell<'_>) -> Result<(), Odd> {
         let (exchange, bytes) = (self.exchange, |size: usize| i64::try_from(size).ok());
         let Answered {

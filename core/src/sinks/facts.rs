@@ -29,6 +29,33 @@ impl Handle {
     }
 }
 
+/// The names of the captures of interfaces, which Python knows; of the latest one, it is kept.
+#[allow(clippy::type_complexity)] // of a function
+pub struct Captures {
+    name: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
+    latest: Option<(Handle, Arc<str>)>,
+}
+
+impl Captures {
+    pub fn new(name: impl Fn(&Handle) -> Result<String, Odd> + Send + Sync + 'static) -> Self {
+        Captures {
+            name: Box::new(name),
+            latest: None,
+        }
+    }
+
+    pub fn of(&mut self, interface: &Handle) -> Result<Arc<str>, Odd> {
+        match &self.latest {
+            Some((known, name)) if known.is(interface) => Ok(name.clone()),
+            _ => {
+                let name: Arc<str> = (self.name)(interface)?.into();
+                self.latest = Some((interface.clone(), name.clone()));
+                Ok(name)
+            }
+        }
+    }
+}
+
 /// Text, or a value for a column; for a struct, the values of its fields.
 pub enum Constant {
     Text(String),

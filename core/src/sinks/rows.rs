@@ -12,7 +12,7 @@ use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
 use crate::sinks::facts::{
-    Answered, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
+    Answered, Captures, CommonPlan, Constant, Constants, Errors, Handle, Known, KnownApis, Learn,
 };
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::value_json;
@@ -49,8 +49,7 @@ pub struct RowPlan {
     /// Where is noted what tables need that are made at the end.
     pub whole: Option<Whole>,
     pub learn: Box<Learn>,
-    /// The name of the capture of an interface.
-    pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
+    pub captures: Captures,
     /// Which errors are expected, given what the connection shares, API key, time of the response and all names.
     pub expected: Box<dyn Fn(&Handle, i16, i64, &[String]) -> Result<Vec<String>, Odd> + Send + Sync>,
     /// What connections remember, to split latencies.
@@ -90,7 +89,6 @@ pub struct Rows {
     apis: KnownApis<Arc<Row>>,
     /// Where the fields are, by API key and version.
     fields: BTreeMap<(i16, i16), Vec<FieldPath>>,
-    capture: Option<(Handle, String)>,
     clock: Clock,
     errors: Errors,
     /// Both bodies of the current exchange as JSON.
@@ -116,7 +114,6 @@ impl Rows {
             plan,
             apis: KnownApis::default(),
             fields: BTreeMap::new(),
-            capture: None,
             clock: Clock::of_moments(DIGITS),
             errors: Errors::default(),
             bodies: Default::default(),
@@ -153,15 +150,7 @@ impl Sink for Rows {
         for code in &decoded.errors {
             errors.push(self.errors.name(common, *code)?.to_owned());
         }
-        if self
-            .capture
-            .as_ref()
-            .is_none_or(|known| !known.0.is(exchange.interface))
-        {
-            let name = (plan.capture)(exchange.interface)?;
-            self.capture = Some((exchange.interface.clone(), name));
-        }
-        let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
+        let capture = plan.captures.of(exchange.interface)?;
         let clock = RefCell::new(&mut self.clock);
         let time_text = |time_ns| {
             let mut text = String::new();
@@ -191,26 +180,25 @@ impl Sink for Rows {
         }
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
         let mut found = RowFacts {
-            exchange,
-            shared,
-            of_api,
-            capture,
             time_text: &time_text,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
-            parts: [None; 5],
-            think_us: None,
-            is_fetch: row.is_fetch,
             reader: row.counted.reader(&decoded.request, is_replica)?,
             replica_id,
-            client_id: client_id.transpose().map_err(|_| Odd)?,
             topics: row.topics(&decoded, topics)?,
             group_id: row.group.find(&decoded.request)?,
             transactional_id: row.transaction.find(&decoded.request)?,
             errors,
-            expected_errors: Vec::new(),
             throttle_time_ms,
             records: row.records(&decoded)?,
             bodies: self.bodies.each_ref().map(Vec::as_slice),
+            ..RowFacts::of(
+                exchange,
+                row,
+                shared,
+                of_api,
+                &capture,
+                client_id.transpose().map_err(|_| Odd)?,
+            )
         };
         let partitions = match &row.partitions {
             Some(plans) if plan.tables.iter().any(Table::has_partitions) => {
@@ -324,7 +312,10 @@ impl Sink for Rows {
             to.extend(log.flush().into_iter().map(Handed::Connection));
         }
         if let Some(whole) = &mut self.plan.whole {
-            whole.flush(to);
+            let (brokers, events, alive) = whole.flush();
+            to.extend(brokers.into_iter().map(Handed::Brokers));
+            to.extend(events.into_iter().map(Handed::Events));
+            to.extend(alive.into_iter().map(Handed::Alive));
         }
         if let Some(records) = &mut self.plan.records {
             to.extend(records.flush());

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 
 use crate::exchanges::content::{GroupEvents, Row};
 use crate::exchanges::nodes::Node;
+use crate::exchanges::usage::Stamp;
 use crate::kafka::tree::{Decoded, Name, Value};
 use crate::sinks::cells::RowFacts;
 use crate::sinks::columns::Column;
 use crate::sinks::facts::{Answered, Handle};
-use crate::sinks::handed::Handed;
 use crate::{Odd, Why};
 
 /// Brokers, endpoints and members with which there are enough.
@@ -81,15 +81,12 @@ pub struct NamedBrokers {
     places: HashMap<(i64, String, i64), usize>,
 }
 
-/// Time and number of an exchange.
-type Place = (i64, u64);
-
 /// A broker: node ID, host and port; the first exchange that names it, the time of the last, and its latest rack.
 pub struct NamedNode {
     pub node: (i64, String, i64),
-    pub first: Place,
+    pub first: Stamp,
     pub last_ns: i64,
-    pub rack: Option<(Place, String)>,
+    pub rack: Option<(Stamp, String)>,
 }
 
 /// When a broker last accepted a request of a member of a group.
@@ -221,21 +218,23 @@ impl Whole {
     }
 
     /// Hands over what is known.
-    pub fn flush(&mut self, to: &mut Vec<Handed>) {
-        to.extend(self.brokers.drain(..).map(Handed::Brokers));
-        to.extend(self.kept.drain(..).map(Handed::Events));
-        let members = self.alive.drain();
-        to.extend(members.map(|((_, group, member), (info, last_ns))| {
-            Handed::Alive(AliveMember {
-                info,
-                group,
-                member,
-                last_ns,
-            })
-        }));
+    pub fn flush(&mut self) -> (Vec<NamedBrokers>, Vec<Handle>, Vec<AliveMember>) {
         self.places.clear();
         self.pending.clear();
         self.held = 0;
+        let members = self.alive.drain();
+        let alive = members.map(|((_, group, member), (info, last_ns))| AliveMember {
+            info,
+            group,
+            member,
+            last_ns,
+        });
+        let alive = alive.collect();
+        (
+            std::mem::take(&mut self.brokers),
+            std::mem::take(&mut self.kept),
+            alive,
+        )
     }
 }
 
@@ -252,7 +251,7 @@ impl NamedBrokers {
     }
 
     /// Adds those of an exchange; returns how many are new.
-    fn add(&mut self, place: Place, facts: &WholeFacts<'_>) -> usize {
+    fn add(&mut self, stamp: Stamp, facts: &WholeFacts<'_>) -> usize {
         let before = self.advertised.len() + self.nodes.len();
         for (cluster, end) in &facts.advertised {
             let end = end.map(|(host, port)| (host.to_owned(), port));
@@ -267,15 +266,15 @@ impl NamedBrokers {
             if index == self.nodes.len() {
                 self.nodes.push(NamedNode {
                     node,
-                    first: place,
-                    last_ns: place.0,
+                    first: stamp,
+                    last_ns: stamp.0,
                     rack: None,
                 });
             }
             if let Some(known) = self.nodes.get_mut(index) {
-                known.first = known.first.min(place);
-                known.last_ns = known.last_ns.max(place.0);
-                let rack = each.rack.map(|rack| (place, rack.to_owned()));
+                known.first = known.first.min(stamp);
+                known.last_ns = known.last_ns.max(stamp.0);
+                let rack = each.rack.map(|rack| (stamp, rack.to_owned()));
                 known.rack = rack.max(known.rack.take());
             }
         }

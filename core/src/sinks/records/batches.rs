@@ -1,15 +1,13 @@
 //! Record data -> its records, as kdissect/kafka/batches.py reads them.
 
-use crate::kafka::entries::entries;
-use crate::kafka::entries::Batch;
-use crate::kafka::entries::LogEntry;
-use crate::kafka::messages;
-use crate::kafka::records;
-use crate::kafka::records::Record;
-use crate::sinks::records::plan::RecordPlan;
-use crate::Odd;
 use std::borrow::Cow;
 use std::ops::Range;
+
+use crate::kafka::entries::{entries, Batch, LogEntry};
+use crate::kafka::records::Record;
+use crate::kafka::{messages, records};
+use crate::sinks::records::plan::RecordPlan;
+use crate::Odd;
 
 const OVERHEAD: usize = 12;
 const HEADER_BYTES: usize = 61;
@@ -180,7 +178,7 @@ mod tests {
     use crate::fuzzing::rounds;
     use crate::kafka::records::Bounds;
     use crate::sinks::clock::TimeFormat;
-    use crate::sinks::facts::CommonPlan;
+    use crate::sinks::facts::{Captures, CommonPlan};
     use crate::sinks::records::plan::RecordFormat;
 
     const MAGIC_AT: usize = 16;
@@ -210,7 +208,7 @@ mod tests {
             encodings: Default::default(),
             before_fetch: Default::default(),
             no_optional: String::new(),
-            capture: Box::new(|_| Err(Odd)),
+            captures: Captures::new(|_| Err(Odd)),
             label: Box::new(|topic, _| Ok((topic.to_owned(), true))),
             rejected: Box::new(|_| Err(Odd)),
             whole: Box::new(|_| Err(Odd)),

@@ -1,16 +1,13 @@
 //! Bodies -> the record data of partitions.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::FoundPartition;
 use crate::exchanges::usage::Fields;
 use crate::kafka::entries::Batch;
-use crate::kafka::tree::field;
-use crate::kafka::tree::Decoded;
-use crate::kafka::tree::Value;
-use crate::kafka::tree::NO_ID;
+use crate::kafka::tree::{field, Decoded, Value, NO_ID};
 use crate::Odd;
-use std::collections::HashMap;
-use std::collections::HashSet;
 
 /// Kafka's topics have at most as many characters; longer names are kept differently (kdissect/names.py).
 const TOPIC_BYTES: usize = 249;

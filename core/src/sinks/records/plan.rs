@@ -1,17 +1,14 @@
 //! What the core must know to write records.
 
+use std::sync::Arc;
+
 use crate::exchanges::content::Row;
 use crate::kafka::records::Bounds;
-use crate::sinks::cells::Cell;
-use crate::sinks::cells::Content;
+use crate::sinks::cells::{Cell, Content};
 use crate::sinks::clock::TimeFormat;
 use crate::sinks::columns::Column;
-use crate::sinks::facts::Answered;
-use crate::sinks::facts::CommonPlan;
-use crate::sinks::facts::Handle;
-use crate::sinks::facts::Learn;
+use crate::sinks::facts::{Answered, Captures, CommonPlan, Learn};
 use crate::Odd;
-use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum RecordFormat {
@@ -198,8 +195,7 @@ pub struct RecordPlan {
     pub before_fetch: [String; 2],
     /// The columns from headers and schemas of a record without any.
     pub no_optional: String,
-    /// The name of the capture of an interface.
-    pub capture: Box<dyn Fn(&Handle) -> Result<String, Odd> + Send + Sync>,
+    pub captures: Captures,
     /// What stands for a topic, given its name, or its ID and true; and whether clients wrote its records.
     pub label: Box<dyn Fn(&str, bool) -> Result<TopicLabel, Odd> + Send + Sync>,
     /// Text for an error in the response to a Produce.

@@ -1,25 +1,17 @@
 //! Exchanges -> the text of the records in them.
 
+use std::sync::Arc;
+
 use crate::exchanges::content::Row;
-use crate::exchanges::usage::Fetcher;
 use crate::kafka::tree::Decoded;
 use crate::sinks::cells::RowFacts;
 use crate::sinks::conditions::NameTest;
-use crate::sinks::facts::Answered;
-use crate::sinks::facts::Constant;
-use crate::sinks::facts::Constants;
-use crate::sinks::facts::Handle;
-use crate::sinks::facts::Known;
-use crate::sinks::facts::KnownApis;
-use crate::sinks::handed::CarriedBatches;
-use crate::sinks::handed::Handed;
+use crate::sinks::facts::{Answered, Constant, Constants, Known, KnownApis};
+use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::records::plan::RecordPlan;
-use crate::sinks::records::writer::NotedBatches;
-use crate::sinks::records::writer::RecordForm;
-use crate::sinks::records::writer::Writer;
+use crate::sinks::records::writer::{NotedBatches, RecordForm, Writer};
 use crate::sinks::sink::Sink;
 use crate::Odd;
-use std::sync::Arc;
 
 const PRODUCE: i16 = 0;
 
@@ -27,7 +19,6 @@ const PRODUCE: i16 = 0;
 pub struct RecordWriter {
     writer: Writer,
     apis: KnownApis<Arc<Row>>,
-    capture: Option<(Handle, String)>,
     noted: NotedBatches,
 }
 
@@ -37,7 +28,6 @@ impl RecordWriter {
         RecordWriter {
             writer: Writer::new(plan, partitions),
             apis: KnownApis::default(),
-            capture: None,
             noted: NotedBatches::default(),
         }
     }
@@ -107,37 +97,8 @@ impl Sink for RecordWriter {
             if self.noted.is_full {
                 return Err(Odd);
             }
-            if self
-                .capture
-                .as_ref()
-                .is_none_or(|known| !known.0.is(exchange.interface))
-            {
-                let name = (writer.plan.capture)(exchange.interface)?;
-                self.capture = Some((exchange.interface.clone(), name));
-            }
-            let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
-            let facts = RowFacts {
-                exchange,
-                shared,
-                of_api,
-                capture,
-                time_text: &|_| Err(Odd),
-                latency_us: 0,
-                parts: [None; 5],
-                think_us: None,
-                is_fetch: row.is_fetch,
-                reader: Fetcher::Consumer,
-                replica_id: None,
-                client_id,
-                topics: Vec::new(),
-                group_id: None,
-                transactional_id: None,
-                errors: Vec::new(),
-                expected_errors: Vec::new(),
-                throttle_time_ms: None,
-                records: None,
-                bodies: [b"", b""],
-            };
+            let capture = writer.plan.captures.of(exchange.interface)?;
+            let facts = RowFacts::of(exchange, row, shared, of_api, &capture, client_id);
             writer.write_all(&facts, (row, &decoded), &mut carried, RecordForm::Text(out))?;
             // Offsets that are learned later may select other records.
             let may_change = exchange.is_selected && carried.has_failed();

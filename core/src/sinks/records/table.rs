@@ -3,11 +3,8 @@
 use crate::exchanges::content::Row;
 use crate::kafka::tree::Decoded;
 use crate::sinks::cells::RowFacts;
-use crate::sinks::handed::CarriedBatches;
-use crate::sinks::handed::Handed;
-use crate::sinks::records::writer::NotedBatches;
-use crate::sinks::records::writer::RecordForm;
-use crate::sinks::records::writer::Writer;
+use crate::sinks::handed::{CarriedBatches, Handed};
+use crate::sinks::records::writer::{NotedBatches, RecordForm, Writer};
 use crate::sinks::shared::Droppable;
 use crate::sinks::table_form::TableForm;
 use crate::Odd;

@@ -1,22 +1,12 @@
 //! A record -> the values of its columns: text, or values that are appended to columns.
 
-use crate::kafka::entries::Batch;
-use crate::kafka::entries::NO_TIMESTAMP;
-use crate::sinks::cells::csv;
-use crate::sinks::cells::Cell;
-use crate::sinks::cells::RowFacts;
-use crate::sinks::columns::Column;
-use crate::sinks::columns::WaitingColumns;
-use crate::sinks::record_lines::base64;
-use crate::sinks::record_lines::json;
-use crate::sinks::record_lines::plain_text;
+use crate::kafka::entries::{Batch, NO_TIMESTAMP};
+use crate::sinks::cells::{csv, Cell, RowFacts};
+use crate::sinks::columns::{Column, WaitingColumns};
+use crate::sinks::record_lines::{base64, json, plain_text};
 use crate::sinks::records::batches::OpenBatch;
 use crate::sinks::records::partitions::PartitionRecords;
-use crate::sinks::records::plan::Opened;
-use crate::sinks::records::plan::Payloads;
-use crate::sinks::records::plan::RecordContent;
-use crate::sinks::records::plan::RecordFormat;
-use crate::sinks::records::plan::RecordPlan;
+use crate::sinks::records::plan::{Opened, Payloads, RecordContent, RecordFormat, RecordPlan};
 use crate::Odd;
 
 /// Columns from headers and schemas.

@@ -1,35 +1,25 @@
 //! Record data -> the text or rows of its records.
 
-use crate::exchanges::content::Row;
-use crate::kafka::entries::entries;
-use crate::kafka::entries::NO_TIMESTAMP;
-use crate::kafka::tree::Decoded;
-use crate::sinks::cells::RowFacts;
-use crate::sinks::cells::DATE_BYTES;
-use crate::sinks::clock::Clock;
-use crate::sinks::columns::WaitingColumns;
-use crate::sinks::conditions::NameTest;
-use crate::sinks::conditions::Vote;
-use crate::sinks::handed::CarriedBatches;
-use crate::sinks::handed::Handed;
-use crate::sinks::records::batches::first_batch;
-use crate::sinks::records::batches::OpenBatch;
-use crate::sinks::records::partitions::PartitionRecords;
-use crate::sinks::records::plan::Opened;
-use crate::sinks::records::plan::Payloads;
-use crate::sinks::records::plan::RecordContent;
-use crate::sinks::records::plan::RecordFormat;
-use crate::sinks::records::plan::RecordPlace;
-use crate::sinks::records::plan::RecordPlan;
-use crate::sinks::records::plan::TopicLabel;
-use crate::sinks::records::values::encoding;
-use crate::sinks::records::values::fill;
-use crate::sinks::records::values::CarriedRecord;
-use crate::sinks::shared::Droppable;
-use crate::Odd;
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
+
+use crate::exchanges::content::Row;
+use crate::kafka::entries::{entries, NO_TIMESTAMP};
+use crate::kafka::tree::Decoded;
+use crate::sinks::cells::{RowFacts, DATE_BYTES};
+use crate::sinks::clock::Clock;
+use crate::sinks::columns::WaitingColumns;
+use crate::sinks::conditions::{NameTest, Vote};
+use crate::sinks::handed::{CarriedBatches, Handed};
+use crate::sinks::records::batches::{first_batch, OpenBatch};
+use crate::sinks::records::partitions::PartitionRecords;
+use crate::sinks::records::plan::{
+    Opened, Payloads, RecordContent, RecordFormat, RecordPlace, RecordPlan, TopicLabel,
+};
+use crate::sinks::records::values::{encoding, fill, CarriedRecord};
+use crate::sinks::shared::Droppable;
+use crate::Odd;
 
 /// Text of one exchange. Python holds one batch of a larger one at a time.
 const MAX_TEXT: usize = 1024 * 1024;
