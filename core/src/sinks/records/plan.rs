@@ -7,7 +7,7 @@ use crate::kafka::records::Bounds;
 use crate::sinks::cells::{Cell, Content};
 use crate::sinks::clock::TimeFormat;
 use crate::sinks::columns::Column;
-use crate::sinks::facts::{Answered, Captures, CommonPlan, Learn};
+use crate::sinks::facts::{Answered, Captures, CommonPlan, Handle, Learn};
 use crate::Odd;
 
 #[derive(Clone, Copy, PartialEq)]
