@@ -33,7 +33,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowPlan.capture``, ``RecordPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``RowPlan.learn``, ``RecordPlan.learn``: clusters and the versions of brokers are learned once for all
+* ``RowPlan.learn``, ``RecordPlan.learn``: clusters are learned once for all
   exchanges, in Python.
 * ``RecordPlan.inflate``: libraries in C decompress, within limits that depend on the batches before.
 * ``RecordPlan.label``: which topics are Kafka's own is Python's; called once for each topic.
@@ -74,7 +74,7 @@ _Bodies = tuple[
     tuple[Any, ...],
     list[tuple[list[str], str, str]],
     list[tuple[list[str], str, str]],
-    list[list[tuple[int, tuple[Any, ...]]]],
+    list[tuple[str, list[tuple[int, tuple[Any, ...]]]]],
     tuple[bool, bool],
 ]
 """``Undecoded.core``: layouts of both bodies, where topics are named, those of payloads, and two flags."""
@@ -264,7 +264,7 @@ class Line:
         request_template: tuple[Any, ...],
         response_template: tuple[Any, ...],
         followed: tuple[Sequence[str], Sequence[str]] | None,
-        explains_errors: bool,
+        messages: list[tuple[str, Any]] | None,
     ) -> None: ...
     def text(
         self,
@@ -286,7 +286,8 @@ class Row:
         topics: tuple[Any, Any],
         group_and_transaction: tuple[_Paths, _Paths],
         records: tuple[list[list[str]], list[list[str]]],
-        is_fetch: bool,
+        flags: tuple[bool, bool, bool],
+        user_data: list[tuple[str, tuple[str, int, tuple[Any, ...]] | None]] | None,
         other_tables: tuple[Any, Sequence[Sequence[str]], str],
     ) -> None: ...
 

@@ -9,7 +9,7 @@ from kdissect import core
 from kdissect.exchanges.content import GROUP, GROUP_KEY, errors
 from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.latency import FETCHES, is_recent
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
@@ -207,10 +207,6 @@ def _one(
             return None
         if name != topic_id:
             exchange.topic_ids[topic_id] = name
-    if api_key == API_VERSIONS:
-        ranges = (exchange.response or {}).get("api_keys") or ()
-        versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
-        context.splitters.note_versions(info, versions)
     exchange.decoded_bytes = limits.decoded_bytes - budget.left
     exchange.cluster_id = info.cluster_id
     exchange.errors = names = errors(exchange)
@@ -316,10 +312,7 @@ def tally_plan(
         return None if known is None or row is None else (row, known.tags, [])
 
     def take_counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> None:
-        tally = _counted(counted, detail)
-        if tally.versions is not None:
-            splitters.note_versions(tally.connection, tally.versions.apis)
-        feed(tally)
+        feed(_counted(counted, detail))
 
     def learn_cluster(info: ConnectionInfo, cluster: str) -> None:
         info.cluster_id = kept(cluster)
@@ -374,6 +367,7 @@ def _row(api_key: int, version: int) -> core.native.Row | None:
         (None, None),
         (first_names(request, api_key, GROUP, GROUP_KEY), nothing),
         ([], []),
-        api_key in FETCHES,
+        (api_key in FETCHES, is_recent(api_key, version), False),
+        None,
         (plans(api.name, request, response), [], usual_events(api.name)),
     )

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
-from kdissect.kafka.bodies import TRAILING_BYTES, decode_exchange
+from kdissect.kafka.bodies import TRAILING_BYTES, rejected_exchange
 from kdissect.kafka.codes import error_name
-from kdissect.kafka.headers import API_VERSIONS
-from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.recordbatch import native_records
 from kdissect.kafka.vendors import api_name
 from kdissect.model import (
@@ -35,7 +33,6 @@ from kdissect.model import (
     UNANSWERED,
     Embedded,
     Exchange,
-    Frame,
     Redacted,
 )
 from kdissect.names import kept
@@ -378,10 +375,7 @@ class ExchangeTable(LineTable["Exchange"]):
             return None if line is None else (*line, [cell])
 
         def rejected(version: int, request: bytes, response: bytes) -> str:
-            unknown: Any = None
-            first, second = (Frame(data, len(data), 0, unknown, 0, 0) for data in (request, response))
-            exchange = Exchange(unknown, 0, ANSWERED, first, second, API_VERSIONS, version, None)
-            decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))
+            exchange = rejected_exchange(version, request, response, limits)
             return self._gap.join((self._text(exchange), *(word for word, _ in self._words(exchange))))
 
         times = self._times.format

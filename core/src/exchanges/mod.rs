@@ -9,3 +9,4 @@ pub mod stage;
 pub mod topic_names;
 pub mod touched;
 pub mod usage;
+pub mod withheld;

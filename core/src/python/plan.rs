@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
+use crate::exchanges::withheld::Mentioned;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
@@ -28,6 +29,7 @@ use crate::sinks::lines::{Described, Follow, LinePlan, Lines};
 use crate::sinks::records::{
     Payloads, RecordContent, RecordFormat, RecordPlan, RecordTable, RecordWriter, Selects, Writer,
 };
+use crate::sinks::rejections::Rejections;
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::MemoryPlan;
@@ -303,7 +305,7 @@ fn time_format(plan: &Bound<'_, PyAny>) -> PyResult<TimeFormat> {
 
 fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<LinePlan> {
     receivers.times = Some(get(plan, "pass_times")?);
-    let (client, rejected): (Function, Function) = (get(plan, "client")?, get(plan, "rejected")?);
+    let client: Function = get(plan, "client")?;
     let follow: Arc<Function> = Arc::new(get(plan, "follow")?);
     let api = move |py: Python<'_>, place: (i16, i16), of_api: &Function| {
         let known: Option<(Py<PyLine>, Vec<u8>, Constants)> = of_api.call(py, place).ok()?;
@@ -331,12 +333,7 @@ fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Lin
         gap: get(plan, "gap")?,
         width: get(plan, "width")?,
         client: Box::new(move |id| Python::attach(|py| client.call(py, (id,)))),
-        rejected: Box::new(move |version, request, response| {
-            Python::attach(|py| {
-                let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
-                rejected.call(py, frames)
-            })
-        }),
+        rejections: rejections(plan)?,
         unacknowledged: get(plan, "unacknowledged")?,
         followed: get(plan, "followed")?,
         ends: get(plan, "ends")?,
@@ -364,6 +361,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Table::new(&name, &contents, form, full).ok_or_else(|| unknown(&name))
     });
     let (capture, expected): (Function, Function) = (get(plan, "capture")?, get(plan, "expected")?);
+    let (follow, is_secret): (Function, Function) = (get(plan, "follow")?, get(plan, "is_secret")?);
     let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let alive: Option<Bound<'_, PyAny>> = get(plan, "alive")?;
@@ -392,6 +390,18 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
             .map(|alive| Ok::<_, PyErr>(AliveMembers::new(get(&alive, "member")?)))
             .transpose()?,
         learn: learn(plan)?,
+        follow: Box::new(move |info, api_key, mentioned| {
+            let Mentioned {
+                group_id,
+                of_request,
+                of_response,
+                offered,
+            } = mentioned;
+            let arguments = (info, api_key, group_id, of_request, of_response, offered);
+            Python::attach(|py| follow.call(py, arguments))
+        }),
+        is_secret: Box::new(move |name| Python::attach(|py| is_secret.call(py, (name,)))),
+        rejections: rejections(plan)?,
         capture: Box::new(move |interface| Python::attach(|py| capture.call(py, (interface,)))),
         expected: Box::new(move |info, api_key, end_ns, errors| {
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
@@ -400,10 +410,21 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
     })
 }
 
+/// What Python writes about ApiVersions requests in versions that the broker does not support.
+fn rejections(plan: &Bound<'_, PyAny>) -> PyResult<Rejections> {
+    let rejected: Function = get(plan, "rejected")?;
+    Ok(Rejections::new(Box::new(move |version, request, response| {
+        Python::attach(|py| {
+            let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
+            rejected.call(py, frames)
+        })
+    })))
+}
+
 fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
     let learn: Function = get(plan, "learn")?;
-    Ok(Box::new(move |info, cluster, versions| {
-        Python::attach(|py| learn.call(py, (info, cluster, versions)))
+    Ok(Box::new(move |info, cluster| {
+        Python::attach(|py| learn.call(py, (info, cluster)))
     }))
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::exchanges::content::{self, First, GroupEvents, Mentions, Topics};
-use crate::exchanges::touched;
 use crate::exchanges::usage::Fields;
-use crate::python::line::{BodiesForm, Names, TopicStructForms};
+use crate::exchanges::{touched, withheld};
+use crate::python::line::{BodiesForm, Names, TopicStructForms, UserDataForm};
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, name = "Row", module = "kdissect._core")]
@@ -32,17 +32,20 @@ impl PyRow {
         topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
         group_and_transaction: (FirstForm, FirstForm),
         records: (Vec<Vec<String>>, Vec<Vec<String>>),
-        is_fetch: bool,
+        flags: (bool, bool, bool),
+        user_data: Option<Vec<UserDataForm<'_>>>,
         other_tables: OtherTables,
     ) -> PyResult<Self> {
         let names = Names::default();
         let (group, transaction) = group_and_transaction;
         let (partitions, fields, group_events) = other_tables;
+        let (is_fetch, is_recent, has_configs) = flags;
         let paths = |paths: Vec<Vec<String>>| paths.iter().map(|path| names.numbers(path)).collect();
         let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
         let row = content::Row {
             bodies: names.bodies(bodies)?,
             is_fetch,
+            is_recent,
             request_topics: plan(topics.0),
             response_topics: plan(topics.1),
             group: first(&names, group),
@@ -62,6 +65,12 @@ impl PyRow {
                 _ => GroupEvents::Others,
             },
             throttle_time: names.number("throttle_time_ms"),
+            protocols: user_data.map(|formats| names.protocols(formats)).transpose()?,
+            configs: has_configs.then(|| withheld::Configs {
+                value: names.number("value"),
+                names: ["name", "key"].map(|name| names.number(name)),
+                is_sensitive: names.number("is_sensitive"),
+            }),
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };

@@ -142,11 +142,17 @@ named_tuples! {
     }
 
     "kdissect.exchanges.memory": MemoryState {
-        previous_ns: Option<i64>,
-        fetched_ns: Option<i64>,
-        unmuted_ns: i64,
+        pace: PaceState,
         watermarks: Option<Vec<Watermark>>,
         sessions: BTreeMap<i64, Vec<NamedPosition>>,
+    }
+
+    "kdissect.exchanges.latency": PaceState {
+        previous_ns: Option<i64>,
+        fetched_ns: Option<i64>,
+        unmuted_ns: Option<i64>,
+        is_certain: bool,
+        has_kip_219: Option<bool>,
     }
 
     "kdissect.exchanges.latency": Watermark {
@@ -276,9 +282,11 @@ impl MemoryState {
         });
         Ok(ConnectionMemory {
             pace: Pace {
-                previous_ns: self.previous_ns.ok_or(Odd)?,
-                fetched_ns: self.fetched_ns,
-                unmuted_ns: self.unmuted_ns,
+                previous_ns: self.pace.previous_ns,
+                fetched_ns: self.pace.fetched_ns,
+                unmuted_ns: self.pace.unmuted_ns,
+                is_certain: self.pace.is_certain,
+                has_kip_219: self.pace.has_kip_219,
             },
             watermarks,
             sessions: Sessions::of(sessions.collect()),
@@ -303,9 +311,13 @@ impl MemoryState {
             (id, positions.collect())
         });
         MemoryState {
-            previous_ns: Some(memory.pace.previous_ns),
-            fetched_ns: memory.pace.fetched_ns,
-            unmuted_ns: memory.pace.unmuted_ns,
+            pace: PaceState {
+                previous_ns: memory.pace.previous_ns,
+                fetched_ns: memory.pace.fetched_ns,
+                unmuted_ns: memory.pace.unmuted_ns,
+                is_certain: memory.pace.is_certain,
+                has_kip_219: memory.pace.has_kip_219,
+            },
             watermarks,
             sessions: sessions.collect(),
         }

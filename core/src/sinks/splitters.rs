@@ -4,8 +4,9 @@
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
+use crate::exchanges::connection::{Frame, API_VERSIONS};
 use crate::exchanges::content::Row;
-use crate::exchanges::latency::{Fetched, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GROUP};
+use crate::exchanges::latency::{Fetched, Pace, Parts, Throttle, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::memory::ConnectionMemory;
 use crate::kafka::tree::Decoded;
 use crate::sinks::facts::{Answered, Handle};
@@ -33,7 +34,11 @@ pub struct Splitter {
 }
 
 /// What an exchange changes, see [`Splitter::note`].
-pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
+pub struct Change<'b, 'a> {
+    fetched: Option<Vec<Fetched<'b, 'a>>>,
+    pace: Pace,
+    throttle: Throttle,
+}
 
 impl Splitter {
     /// `info`: what the exchanges of the connection share.
@@ -64,7 +69,12 @@ impl Splitter {
         row: &Row,
         decoded: &'b Decoded<'a>,
     ) -> Result<(Parts, Change<'b, 'a>), Odd> {
-        let mut fetched = None;
+        let (mut fetched, mut pace) = (None, self.memory.pace);
+        if exchange.header.api_key == API_VERSIONS && decoded.errors.is_empty() {
+            pace.note_versions(&row.counted.versions(&decoded.response)?);
+        }
+        let throttle_time_ms = row.throttle_time_ms(decoded);
+        let throttle = Throttle::of(throttle_time_ms, exchange.latency_ns()?, row.is_recent, &pace)?;
         let waited = match (exchange.header.api_key, row.is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
             (api_key, true) => {
@@ -75,32 +85,38 @@ impl Splitter {
                 if api_key == FETCH && !watermarks.has_room(&each, plan.max_watermarks) {
                     return Err(Odd);
                 }
-                let waited = names.waited(decoded, &each, is_replica, watermarks)?;
+                let is_throttled = throttle_time_ms.is_some_and(|ms| ms != 0);
+                let waited = names.waited(decoded, &each, is_replica, is_throttled, watermarks)?;
                 fetched = (api_key == FETCH).then_some(each);
                 waited
             }
             _ => Some(false),
         };
-        let parts = self.memory.pace.parts(
+        let parts = pace.parts(
             exchange.request.end_ns,
             exchange.response.start_ns,
+            throttle,
             waited,
             row.is_fetch,
         )?;
-        Ok((parts, Change(fetched)))
+        Ok((
+            parts,
+            Change {
+                fetched,
+                pace,
+                throttle,
+            },
+        ))
     }
 
     /// The exchange that was split is not left to Python.
-    pub fn note(&mut self, row: &Row, change: &Change<'_, '_>, end_ns: i64) {
-        if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.memory.watermarks) {
+    pub fn note(&mut self, row: &Row, change: &Change<'_, '_>, response: &Frame) {
+        if let (Some(fetched), Some(watermarks)) = (&change.fetched, &mut self.memory.watermarks) {
             row.counted.note(fetched, watermarks);
         }
-        let before_ns = self.memory.pace.fetched_ns;
-        self.memory.pace = Pace {
-            previous_ns: end_ns,
-            fetched_ns: if row.is_fetch { Some(end_ns) } else { before_ns },
-            unmuted_ns: 0,
-        };
+        self.memory.pace = change.pace;
+        let times = (response.start_ns, response.end_ns);
+        self.memory.pace.pass(times, change.throttle, row.is_fetch);
         self.is_used = true;
     }
 

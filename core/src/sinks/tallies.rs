@@ -385,9 +385,6 @@ impl Sink for Tallies {
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        if exchange.header.api_key == API_VERSIONS && !exchange.is_selected {
-            return Err(Why::Detail.odd()); // Python notes the versions, which say how brokers throttle
-        }
         let start_ns = self.start_ns(exchange.request.end_ns)?;
         let plan = &self.plan;
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
@@ -450,7 +447,7 @@ impl Sink for Tallies {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(CountedConnection::new(plan, exchange, info)?),
         };
-        let (cluster, _) = row.learned(api_key, &decoded)?;
+        let cluster = row.cluster(api_key, &decoded);
         let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
         if let (Ok(CountedContent::Fetch(fetch)), true) = (&found, exchange.is_selected) {
@@ -464,11 +461,13 @@ impl Sink for Tallies {
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         let is_late = matches!(parts.rest, Rest::Service(SLOW_US..));
-        if is_late && api_key == FETCH && exchange.is_selected {
-            return Err(Why::Late.odd());
+        let is_throttled = parts.only_queued_us().is_none();
+        if api_key == FETCH && exchange.is_selected && (is_late || is_throttled) {
+            let why = if is_late { Why::Late } else { Why::Throttled };
+            return Err(why.odd());
         }
         let (mut alike, mut slow) = (None, None);
-        if let (Ok(found), true) = (&found, exchange.is_selected && !is_late) {
+        if let (Ok(found), true) = (&found, exchange.is_selected && !is_late && !is_throttled) {
             let member = member(found, &decoded, &row.counted)?;
             let apart = Apart {
                 start_ns,
@@ -508,7 +507,7 @@ impl Sink for Tallies {
             false => None,
         };
         // From here on nothing is odd.
-        connection.splitter.note(row, &noted, response.end_ns);
+        connection.splitter.note(row, &noted, response);
         if let Some((rank, slow)) = slow {
             self.slowest.add(rank, slow);
         }
@@ -842,11 +841,11 @@ impl Group {
         match parts.rest {
             Rest::Service(us) => self.service_us.add(us),
             Rest::Wait(us) => self.wait_us.add(us),
-            Rest::Unknown => self.unknown += 1,
+            Rest::Unknown(_) => self.unknown += 1,
         }
-        if parts.queued_us != 0 {
-            self.queued_us.add(parts.queued_us);
-            if parts.queued_us >= QUEUED_US {
+        if let Some(queued_us @ 1..) = parts.queued_us {
+            self.queued_us.add(queued_us);
+            if queued_us >= QUEUED_US {
                 self.queued.add(stamp);
             }
         }
