@@ -122,6 +122,9 @@ class LinePlan(NamedTuple):
         rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
             both messages, to what stands after the latency. It depends on nothing else.
         unacknowledged: what stands for the latency of unacknowledged requests.
+        unanswered: from API key and version of a request that got no response, its frame, when that ended and
+            the connection did, and the first FIN if any, with whether it was the client's, to what stands for
+            its latency.
         followed: what stands after the errors if bytes follow a body.
         ends: width of both ends. None: ``shared`` writes them.
     """
@@ -135,6 +138,7 @@ class LinePlan(NamedTuple):
     follow: Callable[..., bool]
     rejected: Callable[[int, bytes, bytes], str]
     unacknowledged: str
+    unanswered: Callable[[int, int, bytes, tuple[int, int], tuple[int, bool] | None], str]
     followed: str
     ends: int | None
 

@@ -305,7 +305,7 @@ fn time_format(plan: &Bound<'_, PyAny>) -> PyResult<TimeFormat> {
 
 fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<LinePlan> {
     receivers.times = Some(get(plan, "pass_times")?);
-    let client: Function = get(plan, "client")?;
+    let (client, unanswered): (Function, Function) = (get(plan, "client")?, get(plan, "unanswered")?);
     let follow: Arc<Function> = Arc::new(get(plan, "follow")?);
     let api = move |py: Python<'_>, place: (i16, i16), of_api: &Function| {
         let known: Option<(Py<PyLine>, Vec<u8>, Constants)> = of_api.call(py, place).ok()?;
@@ -335,6 +335,15 @@ fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Lin
         client: Box::new(move |id| Python::attach(|py| client.call(py, (id,)))),
         rejections: rejections(plan)?,
         unacknowledged: get(plan, "unacknowledged")?,
+        unanswered: Box::new(move |exchange| {
+            let (header, request) = (exchange.header, exchange.request);
+            Python::attach(|py| {
+                let data = PyBytes::new(py, &request.data);
+                let times = (request.end_ns, exchange.completed_ns);
+                let arguments = (header.api_key, header.api_version, data, times, exchange.ended);
+                unanswered.call(py, arguments)
+            })
+        }),
         followed: get(plan, "followed")?,
         ends: get(plan, "ends")?,
     })

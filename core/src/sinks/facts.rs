@@ -84,12 +84,14 @@ impl Constant {
     }
 }
 
-/// A request that expects no response.
+/// A request that expects no response, or got none.
 pub struct Unacknowledged<'a> {
     pub known: &'a dyn Known,
     pub header: &'a Header,
     pub request: &'a Frame,
     pub completed_ns: i64,
+    /// Of one that got none, the first FIN: its time, and whether it was the client's.
+    pub ended: Option<Option<(i64, bool)>>,
     /// See [`Answered`].
     pub is_selected: bool,
 }

@@ -35,8 +35,9 @@ pub struct LinePlan {
     pub client: Box<dyn Fn(&str) -> Result<String, Odd> + Send + Sync>,
     /// The texts after the latency.
     pub rejections: Rejections,
-    /// The text instead of the latency, for unacknowledged and for unanswered requests.
+    /// The text instead of the latency, for requests that expect no response, and for those that got none.
     pub unacknowledged: String,
+    pub unanswered: Box<dyn Fn(&Unacknowledged<'_>) -> Result<String, Odd> + Send + Sync>,
     /// The text after the errors if bytes follow a body.
     pub followed: String,
     /// The width of both endpoints. None: Python writes them.
@@ -173,7 +174,10 @@ impl Sink for Lines {
         self.plan.common.check_flaws(true)?; // they count as flaws too
         self.begin(header, request, shared)?;
         let cell = self.line.len();
-        self.line.push_str(&self.plan.unacknowledged);
+        match exchange.ended {
+            None => self.line.push_str(&self.plan.unacknowledged),
+            Some(_) => self.line.push_str(&(self.plan.unanswered)(exchange)?),
+        }
         self.end_cell(cell);
         let common = &self.plan.common;
         let (described, ..) = self.apis.get(common, header)?;
