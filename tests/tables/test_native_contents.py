@@ -174,9 +174,7 @@ def test_versions_that_are_not_supported(tmp_path: Path) -> None:
     for rest in REJECTED:
         exchanges += [
             Template(asked, sized(bytes(4) + ERROR + rest)),
-            exchange_of(
-                API_VERSIONS, 0, {}, {"api_keys": [{"api_key": 0, "min_version": 0, "max_version": 9}]}
-            ),
+            exchange_of(API_VERSIONS, 0, {}, {"api_keys": supported}),
             exchange_of(HEARTBEAT, 4, {}, {"throttle_time_ms": 3}),
         ]
     assert taken_of(exchanges, tmp_path / "capture") == len(exchanges)
