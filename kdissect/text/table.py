@@ -389,7 +389,7 @@ class ExchangeTable(LineTable["Exchange"]):
             frame = Frame(data, len(data), 0, unknown, time_ns, time_ns)
             exchange = Exchange(unknown, 0, UNANSWERED, frame, None, api_key, version, None)
             known = apis.by_key(api_key)
-            exchange.api, exchange.completed_ns = known and known.name, completed_ns
+            exchange.api, exchange.completed_ns = known.name if known else None, completed_ns
             exchange.ended = True
             exchange.ended_ns, exchange.closed_by_client = fin or (None, None)
             decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))

@@ -79,7 +79,7 @@ pub struct UserData {
 
 /// What bodies say about the protocol of a group: in both type and name; in the request, the group, and the names of
 /// those that are offered.
-pub struct Mentioned<'a> {
+pub struct ProtocolNames<'a> {
     pub group_id: Option<&'a str>,
     pub of_request: [Option<&'a str>; 2],
     pub of_response: [Option<&'a str>; 2],
@@ -92,10 +92,10 @@ impl Protocols {
         Decoded {
             request, response, ..
         }: &Decoded<'a>,
-    ) -> Mentioned<'a> {
+    ) -> ProtocolNames<'a> {
         let of = |body: &Value<'a>| [self.protocol_type, self.protocol_name].map(|name| body.text(name));
         let offered = elements(request.get(self.protocols)).iter();
-        Mentioned {
+        ProtocolNames {
             group_id: match request.get(self.group_id) {
                 Some(Value::Text(group)) => Some(group),
                 _ => None,

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
-use crate::exchanges::withheld::Mentioned;
+use crate::exchanges::withheld::ProtocolNames;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
@@ -400,7 +400,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
             .transpose()?,
         learn: learn(plan)?,
         follow: Box::new(move |info, api_key, mentioned| {
-            let Mentioned {
+            let ProtocolNames {
                 group_id,
                 of_request,
                 of_response,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
-use crate::exchanges::withheld::Mentioned;
+use crate::exchanges::withheld::ProtocolNames;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
@@ -47,7 +47,7 @@ pub struct RowPlan {
     pub alive: Option<AliveMembers>,
     pub learn: Box<Learn>,
     /// From a connection, an API key, and what bodies say, to the name of the protocol of a group of consumers.
-    pub follow: Box<dyn Fn(&Handle, i16, Mentioned<'_>) -> Result<String, Odd> + Send + Sync>,
+    pub follow: Box<dyn Fn(&Handle, i16, ProtocolNames<'_>) -> Result<String, Odd> + Send + Sync>,
     /// Whether the values of a config with this name are credentials.
     pub is_secret: Box<dyn Fn(&str) -> Result<bool, Odd> + Send + Sync>,
     /// Responses as JSON.
