@@ -35,7 +35,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowPlan.capture``, ``RecordPlan.capture``: the name of a capture belongs to Python's interface.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``RowPlan.learn``, ``RecordPlan.learn``: clusters and the versions of brokers are learned once for all
+* ``RowPlan.learn``, ``RecordPlan.learn``: clusters are learned once for all
   exchanges, in Python.
 * ``WholePlan.events``: the events of groups are read in Python; called once for each exchange that joins or
   leaves a group, or is a heartbeat with an error or of the new protocols.
@@ -84,7 +84,7 @@ _Bodies = tuple[
     tuple[Any, ...],
     list[tuple[list[str], str, str]],
     list[tuple[list[str], str, str]],
-    list[list[tuple[int, tuple[Any, ...]]]],
+    list[tuple[str, list[tuple[int, tuple[Any, ...]]]]],
     tuple[bool, bool],
 ]
 """``Undecoded.core``: layouts of both bodies, where topics are named, those of payloads, and two flags."""
@@ -274,7 +274,7 @@ class Line:
         request_template: tuple[Any, ...],
         response_template: tuple[Any, ...],
         followed: tuple[Sequence[str], Sequence[str]] | None,
-        explains_errors: bool,
+        messages: list[tuple[str, Any]] | None,
     ) -> None: ...
     def text(
         self,
@@ -296,7 +296,8 @@ class Row:
         topics: tuple[Any, Any],
         group_and_transaction: tuple[_Paths, _Paths],
         records: tuple[list[list[str]], list[list[str]]],
-        is_fetch: bool,
+        flags: tuple[bool, bool, bool],
+        user_data: list[tuple[str, tuple[str, int, tuple[Any, ...]] | None]] | None,
         other_tables: tuple[Any, Sequence[Sequence[str]], str],
         nodes: tuple[Any, Any, bool, bool] | None = None,
     ) -> None: ...

@@ -15,7 +15,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.compiler import collector
 from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.layout import present
-from kdissect.kafka.secrets import FETCH_SNAPSHOT, MESSAGE, SASL_AUTHENTICATE
+from kdissect.kafka.secrets import FETCH_SNAPSHOT, MESSAGE, SASL_AUTHENTICATE, quotes_secrets
 from kdissect.phrases import ELLIPSIS
 
 if TYPE_CHECKING:
@@ -96,6 +96,29 @@ def error_messages(exchange: Exchange) -> dict[str, str]:
 def explains_errors(layout: BodyLayout) -> bool:
     """Whether a response has fields for messages about its errors. Those of SASL do not count."""
     return layout.message.api_key != SASL_AUTHENTICATE and bool(role_paths(layout, MESSAGE))
+
+
+def message_plan(layout: BodyLayout) -> list[tuple[str, Any]] | None:
+    """For the native core: the fields of a response that lead to messages about errors, each with ``error``,
+    ``message``, or those in it. None: what the messages say may have to be redacted.
+    """
+    if not explains_errors(layout):
+        return []
+    if quotes_secrets(layout.message.api_key):
+        return None
+    return _message_steps(layout_of(*layout).fields, layout.version)
+
+
+def _message_steps(fields: Sequence[Field], version: int) -> list[tuple[str, Any]]:
+    steps: list[tuple[str, Any]] = []
+    for field in present(fields, version):
+        if field.role == ERROR and not field.array:
+            steps.append((field.name, ERROR))
+        elif field.role == MESSAGE:
+            steps.append((field.name, MESSAGE))
+        elif field.fields and (inner := _message_steps(field.fields, version)):
+            steps.append((field.name, inner))
+    return steps
 
 
 def _collect_messages(

@@ -60,6 +60,24 @@ class Watermark(NamedTuple):
     last_stable: int
 
 
+class PaceState(NamedTuple):
+    """What the parts of a connection's next latency depend on besides watermarks.
+
+    Attributes:
+        previous_ns: last byte of the previous response; None: unknown.
+        fetched_ns: the same of the previous fetch; None: there was none, or it is unknown.
+        unmuted_ns: the broker reads again by this time; None: unknown.
+        is_certain: and not before.
+        has_kip_219: whether the broker has it; None: unknown.
+    """
+
+    previous_ns: int | None
+    fetched_ns: int | None
+    unmuted_ns: int | None
+    is_certain: bool
+    has_kip_219: bool | None
+
+
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, SHARE_FETCH = 0, 1, 11, 14, 78
 FETCHES = frozenset({FETCH, SHARE_FETCH})
 
@@ -69,6 +87,7 @@ _MAY_HIDE_RESPONSE = frozenset({"gap", "resynchronized", "partial_frame", "not_a
 _METADATA_TOPIC = frozenset({"__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ"})
 _READ_COMMITTED = 1
 _NEW_SESSION, _CLOSE_SESSION = 0, -1
+_UNSUPPORTED_VERSION = 35
 _MUTING_PRODUCE = 6  # introduced by 2.0, which has KIP-219
 _MUTING_RELEASE = (2, 0)
 _MS_NS = 1_000_000
@@ -93,25 +112,13 @@ class Splitters:
         splitter: _Splitter = exchange.connection.splitter or self._of(exchange.connection)
         splitter.feed(exchange)
 
-    def lend(self, info: ConnectionInfo) -> tuple[int | None, int | None, int, list[Watermark] | None]:
+    def lend(self, info: ConnectionInfo) -> tuple[PaceState, list[Watermark] | None]:
         """The first fields of ``MemoryState``."""
         return self._of(info).state
 
-    def restore(
-        self,
-        info: ConnectionInfo,
-        previous_ns: int | None,
-        fetched_ns: int | None,
-        watermarks: Iterable[Watermark] | None,
-    ) -> None:
+    def restore(self, info: ConnectionInfo, pace: PaceState, watermarks: Iterable[Watermark] | None) -> None:
         """Continue after usual exchanges that the native core has split, see ``MemoryState``."""
-        self._of(info).restore(previous_ns, fetched_ns, watermarks)
-
-    def note_versions(self, info: ConnectionInfo, versions: Iterable[tuple[int, int, int]]) -> None:
-        """Learn from an ApiVersions response that the core has counted: API keys, first and last versions."""
-        for api_key, _, last in versions:
-            if api_key == PRODUCE:
-                self._of(info).note_produce(last)
+        self._of(info).restore(pace, watermarks)
 
     def _of(self, info: ConnectionInfo) -> _Splitter:
         splitter: _Splitter | None = info.splitter
@@ -153,29 +160,29 @@ class _Splitter:
         self._account = account  # to be called when the watermarks have changed
         self._previous_ns: int | None = 0  # last byte of the previous response; None: unknown
         self._fetched_ns: int | None = None  # the same of the previous fetch
-        self._unmuted_ns = 0 if info.from_start else NEVER_NS  # the broker reads again by this time
-        self._is_certain = info.from_start  # and not before
+        self._unmuted_ns: int | None = 0 if info.from_start else None  # see ``PaceState``
+        self._is_certain = info.from_start
         self._has_kip_219: bool | None = None
         self._watermarks: dict[_Partition, tuple[int, int]] = {}  # high watermark, last stable offset
         self._max_watermarks = limits.watermarks
         self.held = 0
 
     @property
-    def state(self) -> tuple[int | None, int | None, int, list[Watermark] | None]:
+    def state(self) -> tuple[PaceState, list[Watermark] | None]:
         """See ``Splitters.lend``."""
+        pace = PaceState(
+            self._previous_ns, self._fetched_ns, self._unmuted_ns, self._is_certain, self._has_kip_219
+        )
         watermarks: list[Watermark] = []
         for (topic, partition), offsets in self._watermarks.items():
             if topic is None or partition is None:
-                return self._previous_ns, self._fetched_ns, self._unmuted_ns, None
+                return pace, None
             watermarks.append(Watermark(topic, partition, *offsets))
-        return self._previous_ns, self._fetched_ns, self._unmuted_ns, watermarks
+        return pace, watermarks
 
-    def restore(
-        self, previous_ns: int | None, fetched_ns: int | None, watermarks: Iterable[Watermark] | None
-    ) -> None:
+    def restore(self, pace: PaceState, watermarks: Iterable[Watermark] | None) -> None:
         """See ``Splitters``."""
-        self._previous_ns, self._unmuted_ns, self._is_certain = previous_ns, 0, True
-        self._fetched_ns = fetched_ns
+        self._previous_ns, self._fetched_ns, self._unmuted_ns, self._is_certain, self._has_kip_219 = pace
         if watermarks is not None:
             self._watermarks = {
                 (each.topic, each.partition): (each.high_watermark, each.last_stable) for each in watermarks
@@ -191,7 +198,7 @@ class _Splitter:
         """Set the parts of an exchange, and remember what those of the next one depend on."""
         response = exchange.response_frame
         if exchange.anomalies and _may_hide_response(exchange):
-            self._previous_ns, self._unmuted_ns, self._is_certain = None, NEVER_NS, False
+            self._previous_ns, self._unmuted_ns, self._is_certain = None, None, False
             self._fetched_ns = None
         if response is None:
             return
@@ -224,7 +231,7 @@ class _Splitter:
             throttle_ns = mutes = None
         self._previous_ns = response.end_ns
         if throttle_ns is None:
-            self._unmuted_ns, self._is_certain = NEVER_NS, False
+            self._unmuted_ns, self._is_certain = None, False
         elif throttle_ns and mutes is not False:
             self._unmuted_ns, self._is_certain = response.start_ns + throttle_ns, mutes is not None
         else:
@@ -249,11 +256,13 @@ class _Splitter:
         if until_ns is not None:
             until_ns = min(max(begin_ns, until_ns), end_ns)
             queued_us = (until_ns - begin_ns) // 1000
-            if delay_ns is not None and (self._is_certain or self._unmuted_ns <= until_ns):
-                until_ns = min(max(until_ns, self._unmuted_ns) + delay_ns, end_ns)
-                throttled_us = (until_ns - begin_ns) // 1000 - queued_us
-            else:
+            unmuted_ns = self._unmuted_ns
+            is_known = unmuted_ns is not None and (self._is_certain or unmuted_ns <= until_ns)
+            if delay_ns is None or unmuted_ns is None or not is_known:
                 until_ns = None
+            else:
+                until_ns = min(max(until_ns, unmuted_ns) + delay_ns, end_ns)
+                throttled_us = (until_ns - begin_ns) // 1000 - queued_us
         if until_ns is not None and retransmitted_ns is not None:
             before_us = (until_ns - begin_ns) // 1000
             until_ns = min(max(until_ns, retransmitted_ns), end_ns)
@@ -267,21 +276,20 @@ class _Splitter:
         )
 
     def _note_versions(self, exchange: Exchange) -> None:
-        """Learn from an ApiVersions response whether the broker has KIP-219."""
-        for each in (exchange.response or {}).get("api_keys") or ():
+        """Learn from an ApiVersions response whether the broker has KIP-219: one with an error may not list
+        what it supports.
+        """
+        response = exchange.response or {}
+        for each in () if response.get("error_code") else response.get("api_keys") or ():
             if each.get("api_key") == PRODUCE:
-                self.note_produce(each.get("max_version", 0))
-
-    def note_produce(self, last: int) -> None:
-        """Learn from the last version of Produce that the broker supports whether it has KIP-219."""
-        self._has_kip_219 = last >= _MUTING_PRODUCE
+                self._has_kip_219 = each.get("max_version", 0) >= _MUTING_PRODUCE
 
     def _mutes_after(self, exchange: Exchange, throttle_ns: int) -> bool | None:
         """Whether the throttle time follows the response (KIP-219), or came before. None: unknown."""
         if self._has_kip_219 is None:
             latency_us = exchange.latency_us
             assert latency_us is not None
-            if latency_us * 1000 < throttle_ns or _is_recent(exchange.api_key, exchange.api_version):
+            if latency_us * 1000 < throttle_ns or is_recent(exchange.api_key, exchange.api_version):
                 return True
         return self._has_kip_219
 
@@ -311,9 +319,13 @@ def _may_hide_response(exchange: Exchange) -> bool:
 
 
 def _throttle_ns(exchange: Exchange) -> int | None:
-    """The throttle time of a response. None if it could not be decoded."""
+    """The throttle time of a response. None if it could not be decoded. The response to an ApiVersions
+    request in an unsupported version has none, even if it ends early.
+    """
     body, frame = exchange.response, exchange.response_frame
     throttle_ms = None if body is None else body.get("throttle_time_ms")
+    if exchange.api_key == API_VERSIONS and body and body.get("error_code") == _UNSUPPORTED_VERSION:
+        return 0
     if throttle_ms is not None:
         return max(0, int(throttle_ms)) * _MS_NS
     assert frame is not None
@@ -322,7 +334,7 @@ def _throttle_ns(exchange: Exchange) -> int | None:
 
 
 @cache
-def _is_recent(api_key: int | None, version: int | None) -> bool:
+def is_recent(api_key: int | None, version: int | None) -> bool:
     """Whether only brokers with KIP-219 have this version."""
     api = None if api_key is None else apis.by_key(api_key)
     release = None if api is None or version is None else api.introduced.get(version)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
-    from kdissect.exchanges.latency import Splitters, Watermark
+    from kdissect.exchanges.latency import PaceState, Splitters, Watermark
     from kdissect.model import ConnectionInfo
 
 
@@ -22,19 +22,14 @@ class MemoryState(NamedTuple):
     """The memory of a connection.
 
     Attributes:
-        previous_ns: last byte of the previous response; None: unknown. On the way back: None if no latency
-            was split.
-        fetched_ns: the same of the previous fetch; None: there was none, or it is unknown.
-        unmuted_ns: by when the broker reads again.
+        pace: what the parts of the next latency depend on. On the way back: None if no latency was split.
         watermarks: those that it has seen, the least recently reported first. None: they are left to Python;
             on the way back: they are as before.
         sessions: positions in its fetch sessions, by ID. On the way back: those that the core has continued;
             without positions, it is over.
     """
 
-    previous_ns: int | None
-    fetched_ns: int | None
-    unmuted_ns: int
+    pace: PaceState | None
     watermarks: Sequence[Watermark] | None
     sessions: Mapping[int, Sequence[Position]]
 
@@ -42,8 +37,7 @@ class MemoryState(NamedTuple):
 class MemoryPlan(NamedTuple):
     """How the core gets the memory of connections, to split latencies and continue fetch sessions itself.
 
-    Usual exchanges have no anomaly, nothing retransmitted, no throttle time, and no API that identifies the
-    client.
+    Usual exchanges have no anomaly, nothing retransmitted, and no API that identifies the client.
 
     Attributes:
         lend: returns the memory of a connection before its next exchange.
@@ -65,8 +59,8 @@ def memory_plan(splitters: Splitters, sessions: FetchSessions | None = None) -> 
         return MemoryState(*splitters.lend(info), open_sessions)
 
     def restore(info: ConnectionInfo, state: MemoryState) -> None:
-        if state.previous_ns is not None:
-            splitters.restore(info, state.previous_ns, state.fetched_ns, state.watermarks)
+        if state.pace is not None:
+            splitters.restore(info, state.pace, state.watermarks)
         if sessions is not None:
             for session_id, positions in state.sessions.items():
                 sessions.restore(info.key, session_id, positions)

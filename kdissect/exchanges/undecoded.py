@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kdissect import core
 from kdissect.exchanges import content
-from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.latency import FETCHES, is_recent
 from kdissect.exchanges.topic_names import may_have_topic_ids, naming_structs, topic_structs
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import ENVELOPE, BodyLayout
 from kdissect.kafka.compiler import core_struct, has_rare_types
 from kdissect.kafka.headers import API_VERSIONS, RequestHeader, response_header_version
-from kdissect.kafka.internal.payloads import JOIN_GROUP, PAYLOAD_MESSAGES, SYNC_GROUP, carries_payloads
+from kdissect.kafka.internal.payloads import (
+    JOIN_GROUP,
+    PAYLOAD_MESSAGES,
+    SYNC_GROUP,
+    USER_DATA,
+    carries_payloads,
+)
 from kdissect.kafka.layout import layout
 from kdissect.kafka.secrets import carries_secrets
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, Exchange, Frame
@@ -34,7 +40,12 @@ if TYPE_CHECKING:
     TopicStructs = list[tuple[list[str], str, str | None]]
     FirstNames = tuple[list[list[str]], tuple[str, int, int] | None]
     CoreBodies = tuple[
-        CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]], tuple[bool, bool]
+        CoreStruct,
+        CoreStruct,
+        Naming,
+        Naming,
+        list[tuple[str, list[tuple[int, CoreStruct]]]],
+        tuple[bool, bool],
     ]
 
 
@@ -47,6 +58,7 @@ class Undecoded(NamedTuple):
             the structs that name topic IDs; the layouts of messages in them; whether there are any; and
             whether bytes may follow a body, as there is no other layout that might fit.
         follows: whether it must know the protocols of groups.
+        has_configs: whether there are values of configs, which can be credentials.
         tags: the bytes expected after the correlation ID of a response.
     """
 
@@ -54,14 +66,14 @@ class Undecoded(NamedTuple):
     response: Message
     core: CoreBodies
     follows: bool
+    has_configs: bool
     tags: bytes
 
 
 @cache
 def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undecoded | None:
     """What the core must know of an API in one version. None: there is no core, or such exchanges are left to
-    Python. ``shows_values``: whether values of configs, which can be credentials, and forwarded messages
-    would be shown.
+    Python. ``shows_values``: whether forwarded messages would be shown.
     """
     request, response = schema.request(api_key), schema.response(api_key)
     if not core.is_used or request is None or response is None:
@@ -72,7 +84,7 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
     follows = api_key in (JOIN_GROUP, SYNC_GROUP)
     forwards = api_key == ENVELOPE and not shows_values
     if not forwards:
-        if any(carries_secrets(message, ignore_configs=not shows_values) for message in both):
+        if any(carries_secrets(message, ignore_configs=True) for message in both):
             return None
         if any(map(carries_payloads, both)) and not follows:
             return None
@@ -89,7 +101,7 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
         (follows or forwards, not has_drafts),
     )
     tags = b"\0" if response_header_version(api_key, version) else b""
-    return Undecoded(request, response, forms, follows, tags)
+    return Undecoded(request, response, forms, follows, any(map(carries_secrets, both)), tags)
 
 
 WholeExchange: TypeAlias = (
@@ -154,7 +166,7 @@ class MentionsPlan(NamedTuple):
         topics: see ``content.topic_plan``.
         groups: see ``first_names``; only in requests.
         fields: those with values that are asked for; None: it has none.
-        pace: whether it is a Fetch of any kind. None: its latency is not split.
+        pace: whether it is a Fetch of any kind, and ``is_recent``. None: its latency is not split.
         structs: with topic IDs, see ``topic_structs``.
         tags: see ``Undecoded``.
     """
@@ -163,7 +175,7 @@ class MentionsPlan(NamedTuple):
     topics: tuple[Any, Any]
     groups: FirstNames
     fields: list[FieldPath | None]
-    pace: bool | None
+    pace: tuple[bool, bool] | None
     structs: tuple[TopicStructs, TopicStructs]
     tags: bytes
 
@@ -194,7 +206,7 @@ def mentions_plan(
         structs = topic_structs(known.request, version), topic_structs(known.response, version)
     if not kinds.isdisjoint(("group", "group_id")):
         groups = first_names(both[0], api_key, content.GROUP, content.GROUP_KEY)
-    pace = api_key in FETCHES if splits else None
+    pace = (api_key in FETCHES, is_recent(api_key, version)) if splits else None
     return MentionsPlan(known.core, topics, groups, paths, pace, structs, known.tags)
 
 
@@ -226,6 +238,21 @@ def _response_label(field: Field) -> tuple[str, bool, int | None]:
     return name, field.role == "error", payload
 
 
-def _versions(message: Message) -> list[tuple[int, CoreStruct]]:
+def _versions(message: Message) -> tuple[str, list[tuple[int, CoreStruct]]]:
     versions = range(message.versions.first, message.versions.last + 1)
-    return [(version, core_struct(layout(message, version), _request_label)) for version in versions]
+    return message.name, [(version, _payload(message, version)) for version in versions]
+
+
+def _payload(message: Message, version: int) -> CoreStruct:
+    return core_struct(layout(message, version), _request_label)
+
+
+@cache
+def user_data() -> list[tuple[str, tuple[str, int, CoreStruct] | None]]:
+    """The names of protocols whose assignors have data that can be decoded; the message that is tried
+    first, its version and its form for the core. None: it is left to Python.
+    """
+    return [
+        (protocol, first and (*first, _payload(schema.embedded(first[0]), first[1])))
+        for protocol, first in USER_DATA.items()
+    ]

@@ -9,7 +9,7 @@ output sees a body.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import DecodeError, Oversized, Truncated
 from kdissect.kafka import apis, schema, secrets
@@ -26,7 +26,7 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.vendors import is_vendor_key
 from kdissect.kafka.walker import Walk, walk
 from kdissect.limits import DEFAULT
-from kdissect.model import Anomaly, Embedded, Redacted
+from kdissect.model import ANSWERED, Anomaly, Embedded, Exchange, Frame, Redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from kdissect.kafka.compiler import Decoder
     from kdissect.kafka.headers import RequestHeader
     from kdissect.kafka.schema import Draft, Field, Message
-    from kdissect.model import Body, Exchange, Frame
+    from kdissect.limits import Limits
+    from kdissect.model import Body
 
 REQUEST = "request"
 RESPONSE = "response"
@@ -142,6 +143,17 @@ def decode_exchange(
             )
             exchange.response, exchange.response_layout = decoded.value, decoded.layout
             exchange.anomalies += decoded.anomalies
+
+
+def rejected_exchange(version: int, request: bytes, response: bytes, limits: Limits) -> Exchange:
+    """An ApiVersions exchange in a version that the broker does not support, decoded: by nothing but its
+    frames.
+    """
+    unknown: Any = None
+    first, second = (Frame(data, len(data), 0, unknown, 0, 0) for data in (request, response))
+    exchange = Exchange(unknown, 0, ANSWERED, first, second, API_VERSIONS, version, None)
+    decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))
+    return exchange
 
 
 @cache

@@ -123,6 +123,9 @@ class LinePlan(NamedTuple):
         rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
             both messages, to what stands after the latency. It depends on nothing else.
         unacknowledged: what stands for the latency of unacknowledged requests.
+        unanswered: from API key and version of a request that got no response, its frame, when that ended and
+            the connection did, and the first FIN if any, with whether it was the client's, to what stands for
+            its latency.
         followed: what stands after the errors if bytes follow a body.
         ends: width of both ends. None: ``shared`` writes them.
     """
@@ -136,6 +139,7 @@ class LinePlan(NamedTuple):
     follow: Callable[..., bool]
     rejected: Callable[[int, bytes, bytes], str]
     unacknowledged: str
+    unanswered: Callable[[int, int, bytes, tuple[int, int], tuple[int, bool] | None], str]
     followed: str
     ends: int | None
 
@@ -202,9 +206,14 @@ class RowPlan(NamedTuple):
             of ``tables`` then do. None: they have no table.
         log: what counts the exchanges besides, if anything does.
         whole: what is noted for tables that are made at the end, if there are any.
-        learn: takes what the exchanges of a connection share, the cluster that one of them names, if any, and
-            the API keys and versions that the broker supports, if it says so; returns whether what they
-            share has changed.
+        learn: takes what the exchanges of a connection share, and the cluster that one of them names; returns
+            whether what they share has changed.
+        follow: takes a connection and an API key; of a JoinGroup or SyncGroup the group ID, type and name of
+            its protocol in both bodies, and the names that are offered; returns the name, which may be
+            empty. An exception: its members are not consumers.
+        is_secret: from the name of a config to whether its values are credentials.
+        rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
+            both messages, to the response as JSON. An exception: there is an anomaly.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
@@ -220,7 +229,10 @@ class RowPlan(NamedTuple):
     records: tuple[RecordPlan, Any] | None
     log: ConnectionPlan | None
     whole: WholePlan | None
-    learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
+    learn: Callable[[ConnectionInfo, str], bool]
+    follow: Callable[..., str]
+    is_secret: Callable[[str], bool]
+    rejected: Callable[[int, bytes, bytes], str]
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     memory: MemoryPlan
@@ -339,7 +351,7 @@ class RecordPlan(NamedTuple):
     optional: Callable[[bytes | None, bytes | None, list[tuple[str, bytes | None]]], Any]
     inflate: Callable[[int, bool, int, int, bytes], bytes]
     bounds: tuple[int, int, int]
-    learn: Callable[[ConnectionInfo, str | None, list[tuple[int, int, int]]], bool]
+    learn: Callable[[ConnectionInfo, str], bool]
     join: Callable[..., None] | None
     has_room: Callable[[], bool] | None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect import core
 from kdissect.exchanges.content import GROUP, GROUP_KEY
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.latency import FETCHES, is_recent
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.outcomes import WAITING_APIS
@@ -196,10 +196,6 @@ def _one(
             return None
         if name != topic_id:
             exchange.topic_ids[topic_id] = name
-    if exchange.api_key == API_VERSIONS:
-        ranges = (exchange.response or {}).get("api_keys") or ()
-        versions = ((each["api_key"], each["min_version"], each["max_version"]) for each in ranges)
-        context.splitters.note_versions(exchange.connection, versions)
     context.decoding.conclude(exchange)
     if latency is not None:
         parts, exchange.think_us = latency
@@ -303,10 +299,7 @@ def tally_plan(
         return None if known is None or row is None else (row, known.tags, [])
 
     def take_counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> None:
-        tally = _counted(counted, detail)
-        if tally.versions is not None:
-            splitters.note_versions(tally.connection, tally.versions.apis)
-        feed(tally)
+        feed(_counted(counted, detail))
 
     def learn_cluster(info: ConnectionInfo, cluster: str) -> None:
         info.cluster_id = kept(cluster)
@@ -368,6 +361,7 @@ def _row(api_key: int, version: int) -> core.native.Row | None:
         (None, None),
         (first_names(request, api_key, GROUP, GROUP_KEY), nothing),
         ([], []),
-        api_key in FETCHES,
+        (api_key in FETCHES, is_recent(api_key, version), False),
+        None,
         (plans(api.name, request, response), [], usual_events(api.name)),
     )

@@ -18,17 +18,18 @@ from kdissect.exchanges.content import (
 )
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.latency import FETCHES, is_recent
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.nodes import places
 from kdissect.exchanges.outcomes import WAITING_APIS
 from kdissect.exchanges.touched import plans
-from kdissect.exchanges.undecoded import first_names, undecoded, whole_exchange
+from kdissect.exchanges.undecoded import first_names, undecoded, user_data, whole_exchange
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import BodyLayout
+from kdissect.kafka.bodies import BodyLayout, rejected_exchange
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.internal.topics import is_internal
+from kdissect.kafka.secrets import is_sensitive_config
 from kdissect.model import ANSWERED, Exchange, Frame, LatencyParts
 from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.exchanges.undecoded import FieldPath
-    from kdissect.model import ConnectionInfo
+    from kdissect.model import Body, ConnectionInfo
     from kdissect.sinks.plan import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
@@ -62,6 +63,7 @@ _SHARED = (
     "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 )  # fmt: skip
 _OF_API = ("api", "api_key", "api_version", "wait_kind")
+_PROTOCOL = "protocol_type", "protocol_name"
 _NULL = "null", 0
 _OF_PARTITION = {
     "base_offset": ("base_offset", "base_offset"),
@@ -528,7 +530,8 @@ def _plan(
     *,
     shows_values: bool = True,
 ) -> RowPlan:
-    names, limits, splitters = context.names, context.limits, context.splitters
+    names, limits = context.names, context.limits
+    splitters, protocols = context.splitters, context.decoding.protocols
 
     def cells(chosen: Sequence[str], exchange: Exchange) -> list[Any]:
         return [cell(column, exchange) for column in columns if column.name in chosen]
@@ -551,13 +554,31 @@ def _plan(
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
 
-    def learn(info: ConnectionInfo, cluster: str | None, versions: list[tuple[int, int, int]]) -> bool:
-        if versions:
-            splitters.note_versions(info, versions)
-        is_new = cluster is not None and info.cluster_id is None
+    def learn(info: ConnectionInfo, cluster: str) -> bool:
+        is_new = info.cluster_id is None
         if is_new:
             info.cluster_id = kept(cluster)
         return is_new
+
+    def follow(
+        info: ConnectionInfo,
+        api_key: int,
+        group: str | None,
+        of_request: Sequence[str | None],
+        of_response: Sequence[str | None],
+        offered: Sequence[str | None],
+    ) -> str:
+        request, response = (dict(zip(_PROTOCOL, each, strict=True)) for each in (of_request, of_response))
+        body: Body = {**request, "group_id": group, "protocols": [{"name": name} for name in offered]}
+        if not protocols.follow(info.key, api_key, body, response):
+            raise ValueError
+        return protocols.lookup(info.key, group).name or ""
+
+    def rejected(version: int, request: bytes, response: bytes) -> str:
+        exchange = rejected_exchange(version, request, response, limits)
+        if exchange.anomalies:
+            raise ValueError
+        return json_bytes(exchange.response).decode()
 
     common = CommonPlan(
         shared=shared,
@@ -579,6 +600,9 @@ def _plan(
         log=None,
         whole=None,
         learn=learn,
+        follow=follow,
+        is_secret=is_sensitive_config,
+        rejected=rejected,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
         memory=memory_plan(splitters),
@@ -607,7 +631,7 @@ def native_row(api_key: int, version: int, *, shows_values: bool = True) -> core
     ``shows_values``: whether the columns are those of messages.
     """
     known = undecoded(api_key, version, shows_values=shows_values)
-    if not core.is_used or known is None or (known.follows and shows_values):
+    if not core.is_used or known is None:
         return None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
     return core.native.Row(
@@ -618,7 +642,8 @@ def native_row(api_key: int, version: int, *, shows_values: bool = True) -> core
             first_names(request, api_key, TRANSACTION, TRANSACTION_KEY),
         ),
         ([_names(path) for path in record_paths(request)], [_names(path) for path in record_paths(response)]),
-        api_key in FETCHES,
+        (api_key in FETCHES, is_recent(api_key, version), known.has_configs and shows_values),
+        user_data() if known.follows and shows_values else None,
         (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
         (*places(api_key, request, response), api_key in ADVERTISING, api_key in NAMING),
     )

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
 from kdissect.errors import SchemaError
-from kdissect.exchanges.content import explains_errors
+from kdissect.exchanges.content import message_plan
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import BodyLayout
@@ -369,7 +369,7 @@ def native_line(api_key: int, version: int) -> core.native.Line | None:
             specialized(both[0], scope),
             specialized(both[1], of_response),
             FOLLOWED if known.follows else None,
-            explains_errors(BodyLayout(known.response, version)),
+            message_plan(BodyLayout(known.response, version)),
         )
     except ValueError:
         return None

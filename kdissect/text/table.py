@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
-from kdissect.kafka.bodies import TRAILING_BYTES, decode_exchange
+from kdissect.kafka import apis
+from kdissect.kafka.bodies import TRAILING_BYTES, decode_exchange, rejected_exchange
 from kdissect.kafka.codes import error_name
-from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.recordbatch import native_records
 from kdissect.kafka.vendors import api_name
@@ -377,11 +377,22 @@ class ExchangeTable(LineTable["Exchange"]):
             return None if line is None else (*line, [cell])
 
         def rejected(version: int, request: bytes, response: bytes) -> str:
-            unknown: Any = None
-            first, second = (Frame(data, len(data), 0, unknown, 0, 0) for data in (request, response))
-            exchange = Exchange(unknown, 0, ANSWERED, first, second, API_VERSIONS, version, None)
-            decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))
+            exchange = rejected_exchange(version, request, response, limits)
             return self._gap.join((self._text(exchange), *(word for word, _ in self._words(exchange))))
+
+        def unanswered(
+            api_key: int, version: int, data: bytes, times_ns: tuple[int, int], fin: tuple[int, bool] | None
+        ) -> str:
+            unknown: Any = None
+            time_ns, completed_ns = times_ns
+            frame = Frame(data, len(data), 0, unknown, time_ns, time_ns)
+            exchange = Exchange(unknown, 0, UNANSWERED, frame, None, api_key, version, None)
+            known = apis.by_key(api_key)
+            exchange.api, exchange.completed_ns = known.name if known else None, completed_ns
+            exchange.ended = True
+            exchange.ended_ns, exchange.closed_by_client = fin or (None, None)
+            decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))
+            return no_response(exchange)
 
         times = self._times.format
         assert times is not None
@@ -403,7 +414,8 @@ class ExchangeTable(LineTable["Exchange"]):
             lambda client_id: cells([of_client], client_id=client_id),
             lambda info, *exchange: protocols.follow(info.key, *exchange),
             rejected,
-            unacknowledged=_NO_RESPONSE[NOT_EXPECTED],
+            _NO_RESPONSE[NOT_EXPECTED],
+            unanswered,
             followed=f"! {TRAILING_BYTES}",
             ends=None if self._style.has_hosts else _IPV4,
         )

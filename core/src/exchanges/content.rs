@@ -2,20 +2,18 @@
 
 use std::borrow::Cow;
 
-use crate::exchanges::connection::{Frame, API_VERSIONS};
+use crate::exchanges::connection::Frame;
 use crate::exchanges::nodes::NodePlan;
 use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
 use crate::exchanges::values::{FieldPath, Given};
+use crate::exchanges::withheld::{Configs, Protocols};
 use crate::kafka::entries::record_count;
 use crate::kafka::tree::{each, elements, name_of, Bodies, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};
 
 const FETCH: i16 = 1;
-
-/// An API key, and the first and last version of it that a broker supports.
-pub type ApiRange = (i64, i64, i64);
 
 /// The fields of a struct that name topics and partitions, and the structs in it that have such fields.
 pub struct Topics {
@@ -57,6 +55,8 @@ pub struct Row {
     pub bodies: Bodies,
     /// Whether it is a Fetch of any kind.
     pub is_fetch: bool,
+    /// Whether only brokers with KIP-219 have it.
+    pub is_recent: bool,
     /// JSON keys, by the number of the name.
     pub keys: Vec<String>,
     pub request_topics: Option<Topics>,
@@ -66,6 +66,10 @@ pub struct Row {
     /// The paths to record data.
     pub request_records: Vec<Vec<Name>>,
     pub response_records: Vec<Vec<Name>>,
+    /// Of JoinGroup and SyncGroup.
+    pub protocols: Option<Protocols>,
+    /// If there are any.
+    pub configs: Option<Configs>,
     /// The partitions in both bodies. None if they only describe a cluster, or there are none.
     pub partitions: Option<(Option<PartitionPlan>, Option<PartitionPlan>)>,
     /// Fields for other tables: the first that a message has counts.
@@ -158,26 +162,16 @@ impl Row {
         self.replica_id(decoded).is_some()
     }
 
-    /// The cluster that an exchange names, as kdissect/exchanges/clusters.py finds it, and the versions that the
-    /// broker supports.
-    pub fn learned<'a>(
-        &self,
-        api_key: i16,
-        decoded: &Decoded<'a>,
-    ) -> Result<(Option<&'a str>, Vec<ApiRange>), Odd> {
+    /// The cluster that an exchange names, as kdissect/exchanges/clusters.py finds it.
+    pub fn cluster<'a>(&self, api_key: i16, decoded: &Decoded<'a>) -> Option<&'a str> {
         let fields = &self.counted;
         let (request, response) = (&decoded.request, &decoded.response);
         let is_named = api_key != FETCH && !response.get(fields.error_code).is_some_and(Value::is_true);
         let mut named = [response, request].into_iter().filter(|_| is_named);
-        let cluster = named.find_map(|body| match body.get(fields.cluster_id) {
+        named.find_map(|body| match body.get(fields.cluster_id) {
             Some(Value::Text(text)) if !text.is_empty() => Some(*text),
             _ => None,
-        });
-        let versions = match api_key {
-            API_VERSIONS => fields.versions(response)?,
-            _ => Vec::new(),
-        };
-        Ok((cluster, versions))
+        })
     }
 
     /// None if absent.
@@ -257,6 +251,8 @@ pub struct Mentions {
 pub struct PacePlan {
     /// Whether it is a Fetch of any kind.
     pub is_fetch: bool,
+    /// See [`Row`].
+    pub is_recent: bool,
     pub names: Fields,
 }
 

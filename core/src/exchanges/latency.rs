@@ -8,6 +8,7 @@ use crate::kafka::entries::entries;
 use crate::kafka::tree::{field, list, Decoded, Name, Value};
 use crate::{Odd, Why};
 
+const PRODUCE: i64 = 0;
 pub const FETCH: i16 = 1;
 pub const JOIN_GROUP: i16 = 11;
 pub const SYNC_GROUP: i16 = 14;
@@ -16,6 +17,8 @@ pub const SYNC_GROUP: i16 = 14;
 const NEW_SESSION: i64 = 0;
 const CLOSE_SESSION: i64 = -1;
 const LOG_OVERHEAD: i64 = 12;
+const MUTING_PRODUCE: i64 = 6;
+const MS_NS: i64 = 1_000_000;
 
 /// Bytes of names that take no more than one entry of a table.
 const ANY_NAME: usize = 44;
@@ -23,7 +26,8 @@ const ASCII_NAME: usize = 206;
 /// The parts of a latency: what is known of a usual exchange.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Parts {
-    pub queued_us: i64,
+    pub queued_us: Option<i64>,
+    pub throttled_us: Option<i64>,
     pub rest: Rest,
     /// See `Exchange`: not part of the latency.
     pub think_us: Option<i64>,
@@ -35,9 +39,14 @@ impl Parts {
         let (wait_us, service_us) = match self.rest {
             Rest::Service(us) => (Some(0), Some(us)),
             Rest::Wait(us) => (Some(us), None),
-            Rest::Unknown => (None, None),
+            Rest::Unknown(wait_us) => (wait_us, None),
         };
-        [Some(self.queued_us), Some(0), Some(0), wait_us, service_us]
+        [self.queued_us, self.throttled_us, Some(0), wait_us, service_us]
+    }
+
+    /// How long the broker served other requests first, if nothing was throttled.
+    pub fn only_queued_us(&self) -> Option<i64> {
+        self.queued_us.filter(|_| self.throttled_us == Some(0))
     }
 }
 
@@ -46,17 +55,50 @@ impl Parts {
 pub enum Rest {
     Service(i64),
     Wait(i64),
-    Unknown,
+    /// Whatever it is; of it, the wait.
+    Unknown(Option<i64>),
 }
 
-/// What the parts of a connection's next latency depend on, as in kdissect/exchanges/latency.py.
+/// What the parts of a connection's next latency depend on: `PaceState` of kdissect/exchanges/latency.py.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Last byte of the previous response.
-    pub previous_ns: i64,
-    /// The same of the previous fetch.
+    pub previous_ns: Option<i64>,
     pub fetched_ns: Option<i64>,
-    /// The broker reads again by this time.
-    pub unmuted_ns: i64,
+    pub unmuted_ns: Option<i64>,
+    pub is_certain: bool,
+    pub has_kip_219: Option<bool>,
+}
+
+/// The throttle time of a response.
+#[derive(Clone, Copy)]
+pub struct Throttle {
+    pub ns: i64,
+    /// Whether it follows the response (KIP-219), or came before. None: unknown.
+    mutes: Option<bool>,
+}
+
+impl Throttle {
+    pub fn of(
+        throttle_time_ms: Option<i64>,
+        latency_ns: i64,
+        is_recent: bool,
+        pace: &Pace,
+    ) -> Result<Self, Odd> {
+        let ns = throttle_time_ms.unwrap_or(0).max(0);
+        let ns = ns.checked_mul(MS_NS).ok_or(Odd)?;
+        let is_at_once = is_recent || latency_ns.div_euclid(1000).checked_mul(1000).ok_or(Odd)? < ns;
+        let mutes = match pace.has_kip_219 {
+            _ if ns == 0 => Some(true),
+            None if is_at_once => Some(true),
+            known => known,
+        };
+        Ok(Throttle { ns, mutes })
+    }
+
+    /// By how much the broker delayed the response. None: unknown.
+    fn delay_ns(self) -> Option<i64> {
+        Some(if self.mutes? { 0 } else { self.ns })
+    }
 }
 
 impl Pace {
@@ -65,6 +107,7 @@ impl Pace {
         &self,
         begin_ns: i64,
         end_ns: i64,
+        throttle: Throttle,
         waited: Option<bool>,
         is_fetch: bool,
     ) -> Result<Parts, Odd> {
@@ -72,24 +115,50 @@ impl Pace {
             return Err(Why::Negative.odd());
         }
         let us = |until_ns: i64| Ok((until_ns.checked_sub(begin_ns).ok_or(Odd)?) / 1000);
-        let until_ns = self.previous_ns.clamp(begin_ns, end_ns);
-        if self.unmuted_ns > until_ns {
-            return Err(Why::Throttled.odd());
-        }
-        let queued_us = us(until_ns)?;
-        let rest_us = us(end_ns)? - queued_us;
-        let rest = match waited {
-            Some(false) => Rest::Service(rest_us),
-            Some(true) => Rest::Wait(rest_us),
-            None => Rest::Unknown,
+        let served_ns = self.previous_ns.map(|ns| ns.clamp(begin_ns, end_ns));
+        let known = (served_ns, self.unmuted_ns, throttle.delay_ns());
+        let until_ns = match known {
+            (Some(served), Some(unmuted), Some(delay)) if self.is_certain || unmuted <= served => {
+                Some(served.max(unmuted).checked_add(delay).ok_or(Odd)?.min(end_ns))
+            }
+            _ => None,
+        };
+        let queued_us = served_ns.map(us).transpose()?;
+        let before_us = until_ns.map(us).transpose()?;
+        let end_us = us(end_ns)?;
+        let rest = match (before_us, waited) {
+            (Some(before_us), Some(false)) => Rest::Service(end_us - before_us),
+            (Some(before_us), Some(true)) => Rest::Wait(end_us - before_us),
+            (None, Some(false)) => Rest::Unknown(Some(0)),
+            _ => Rest::Unknown(None),
         };
         let fetched_ns = self.fetched_ns.filter(|ns| is_fetch && *ns <= begin_ns);
         let think_us = fetched_ns.map(|ns| Ok(begin_ns.checked_sub(ns).ok_or(Odd)? / 1000));
         Ok(Parts {
             queued_us,
+            throttled_us: before_us.zip(queued_us).map(|(before, queued)| before - queued),
             rest,
             think_us: think_us.transpose()?,
         })
+    }
+
+    /// Learns the API keys and versions that the broker supports.
+    pub fn note_versions(&mut self, versions: &[(i64, i64, i64)]) {
+        let produce = versions.iter().rev().find(|each| each.0 == PRODUCE);
+        self.has_kip_219 = produce.map(|each| each.2 >= MUTING_PRODUCE).or(self.has_kip_219);
+    }
+
+    /// Goes on after a response, whose first and last bytes were seen then.
+    pub fn pass(&mut self, (start_ns, end_ns): (i64, i64), throttle: Throttle, is_fetch: bool) {
+        self.previous_ns = Some(end_ns);
+        if is_fetch {
+            self.fetched_ns = (throttle.ns == 0).then_some(end_ns); // clients wait that long
+        }
+        (self.unmuted_ns, self.is_certain) = match throttle.mutes {
+            _ if throttle.ns == 0 => (Some(0), true),
+            Some(false) => (Some(0), true),
+            mutes => (start_ns.checked_add(throttle.ns), mutes.is_some()),
+        };
     }
 }
 
@@ -188,6 +257,7 @@ impl Fields {
         }: &Decoded<'_>,
         fetched: &[Fetched<'_, '_>],
         is_replica: bool,
+        is_throttled: bool,
         watermarks: &Watermarks,
     ) -> Result<Option<bool>, Odd> {
         let number = |name: Name, absent: i64| Ok(field(Some(request), name)?.unwrap_or(absent));
@@ -231,11 +301,12 @@ impl Fields {
                 }
             }
         }
-        Ok(if is_unclear || (is_unseen && returned >= needed) {
-            None
+        let hides_it = if returned < needed {
+            is_throttled
         } else {
-            Some(true)
-        })
+            is_unseen
+        };
+        Ok(if is_unclear || hides_it { None } else { Some(true) })
     }
 
     fn is_answered_at_once(&self, request: &Value<'_>) -> Result<bool, Odd> {

@@ -11,3 +11,4 @@ pub mod topic_names;
 pub mod touched;
 pub mod usage;
 pub mod values;
+pub mod withheld;

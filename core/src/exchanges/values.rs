@@ -106,7 +106,9 @@ impl Given {
                 let elements = elements.iter().map(|each| Given::of(Some(each)));
                 Given::List(elements.collect::<Result<_, _>>()?)
             }
-            Some(Value::Float | Value::Bytes(_) | Value::Records(_) | Value::Embedded(_)) => return Err(Odd),
+            Some(Value::Float(_) | Value::Bytes(_) | Value::Records(_) | Value::Embedded(_)) => {
+                return Err(Odd)
+            }
         })
     }
 

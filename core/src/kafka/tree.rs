@@ -70,26 +70,41 @@ pub enum Value<'a> {
     Null,
     Bool(bool),
     Int(i64),
-    Float,
+    Float(f64),
     Text(&'a str),
     Uuid([u8; 22]),
     Bytes(&'a [u8]),
     Records(&'a [u8]),
     List(Vec<Value<'a>>),
     Struct(FieldValues<'a>),
-    /// An embedded message.
-    Embedded(FieldValues<'a>),
+    Embedded(Box<Embedded<'a>>),
 }
 
 type FieldValues<'a> = Vec<(Name, Value<'a>)>;
 
+/// An embedded message, and its bytes.
+pub struct Embedded<'a> {
+    pub message: Name,
+    pub version: i16,
+    pub data: &'a [u8],
+    pub fields: FieldValues<'a>,
+}
+
 impl<'a> Value<'a> {
     /// A field of a struct. None if this is not a struct, or the field is absent.
     pub fn get(&self, name: Name) -> Option<&Value<'a>> {
-        match self {
-            Value::Struct(fields) | Value::Embedded(fields) => {
-                fields.iter().find(|field| field.0 == name).map(|field| &field.1)
-            }
+        let fields = match self {
+            Value::Struct(fields) => fields,
+            Value::Embedded(embedded) => &embedded.fields,
+            _ => return None,
+        };
+        fields.iter().find(|field| field.0 == name).map(|field| &field.1)
+    }
+
+    /// Text that is not empty.
+    pub fn text(&self, name: Name) -> Option<&'a str> {
+        match self.get(name) {
+            Some(Value::Text(text)) if !text.is_empty() => Some(text),
             _ => None,
         }
     }
@@ -130,7 +145,18 @@ impl<'a> Tree<'a, '_> {
         let mut reader = Reader::new(data, 0);
         let version = reader.i16()?;
         let known = self.payloads.get(payload).ok_or(Odd)?;
-        let (_, shape) = known.iter().find(|each| each.0 == version).ok_or(Odd)?;
+        let (_, shape) = known.versions.iter().find(|each| each.0 == version).ok_or(Odd)?;
+        self.message((known.message, version), shape, reader, data)
+    }
+
+    /// The message that begins where the reader is in its bytes, and ends with them.
+    fn message(
+        &self,
+        (message, version): (Name, i16),
+        shape: &Struct<Label>,
+        reader: Reader<'a>,
+        data: &'a [u8],
+    ) -> Result<Value<'a>, Odd> {
         let mut decoding = Decoding {
             reader,
             builder: self,
@@ -140,7 +166,12 @@ impl<'a> Tree<'a, '_> {
         };
         let fields = decoding.structure(shape)?;
         match decoding.reader.left() {
-            0 => Ok(Value::Embedded(fields)),
+            0 => Ok(Value::Embedded(Box::new(Embedded {
+                message,
+                version,
+                data,
+                fields,
+            }))),
             _ => Err(Odd),
         }
     }
@@ -160,8 +191,8 @@ impl<'a> Build<'a> for Tree<'a, '_> {
     fn int(&self, value: i64) -> Result<Value<'a>, Odd> {
         Ok(Value::Int(value))
     }
-    fn float(&self, _: f64) -> Value<'a> {
-        Value::Float
+    fn float(&self, value: f64) -> Value<'a> {
+        Value::Float(value)
     }
     fn text(&self, value: &'a str) -> Value<'a> {
         Value::Text(value)
@@ -247,7 +278,31 @@ impl Naming {
 }
 
 /// The versions of an embedded message.
-pub type Payload = Vec<(i16, Struct<Label>)>;
+pub struct Payload {
+    pub message: Name,
+    pub versions: Vec<(i16, Struct<Label>)>,
+}
+
+/// Decodes an embedded message without a version before it, to its last byte.
+pub fn embedded<'a>(
+    message: (Name, i16),
+    shape: &Struct<Label>,
+    data: &'a [u8],
+    budget: i64,
+) -> Result<Value<'a>, Odd> {
+    let tree = Tree {
+        data,
+        payloads: &[],
+        budget,
+        errors: RefCell::default(),
+        has_unknown: Cell::new(false),
+    };
+    let value = tree.message(message, shape, Reader::new(data, 0), data)?;
+    match tree.has_unknown.get() {
+        true => Err(Why::Unknown.odd()),
+        false => Ok(value),
+    }
+}
 
 /// One version of an API.
 pub struct Bodies {

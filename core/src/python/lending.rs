@@ -1241,6 +1241,7 @@ impl Lending {
         match finished.outcome {
             Outcome::Answered(_) => (),
             Outcome::Unacknowledged if self.shift.is_none() => (), // otherwise its key has another place
+            Outcome::Unanswered(..) if self.shift.is_none() && self.conditions.is_none() => (),
             _ => return Err(Why::Outcome.odd()),
         }
         let page = self.page.as_mut().ok_or(Odd)?;
@@ -1319,6 +1320,10 @@ impl Lending {
                 header,
                 request,
                 completed_ns: finished.order().0,
+                ended: match finished.outcome {
+                    Outcome::Unanswered(_, fin) => Some(fin),
+                    _ => None,
+                },
                 is_selected,
             };
             page.add_unacknowledged(&unacknowledged, &shared)

@@ -9,11 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
 use crate::exchanges::topic_names::{TopicIds, TopicStruct};
-use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, ReadNames, TopicNames, KNOWN_NAMES};
+use crate::exchanges::withheld::{Protocols, UserData};
+use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, Payload, ReadNames, TopicNames, KNOWN_NAMES};
 use crate::python::decoder::structure;
 use crate::python::projected::{projected, Kept};
 use crate::sinks::about_template::{
-    self, Clause, Enumerated, Expression, Noun, Path, Piece, Template, Test, TestKind, Word,
+    self, Clause, Enumerated, Expression, MessageStep, Noun, Path, Piece, Template, Test, TestKind, Word,
 };
 use crate::{guarded, Odd};
 
@@ -28,14 +29,14 @@ pub struct PyLine {
 #[pymethods]
 impl PyLine {
     /// Arguments: see [`BodiesForm`]; the templates of request and response, specialized for the version; the
-    /// fields of both that `follow` needs; and whether responses have messages about errors.
+    /// fields of both that `follow` needs; and where responses have messages about errors.
     #[new]
     fn new(
         bodies: BodiesForm<'_>,
         request_template: &Bound<'_, PyTuple>,
         response_template: &Bound<'_, PyTuple>,
         followed: Option<(Vec<String>, Vec<String>)>,
-        explains_errors: bool,
+        messages: Option<Vec<MessageForm<'_>>>,
     ) -> PyResult<Self> {
         let py = request_template.py();
         let names = Names::default();
@@ -43,7 +44,7 @@ impl PyLine {
             bodies: names.bodies(bodies)?,
             request_template: names.template(request_template, true)?,
             response_template: names.template(response_template, false)?,
-            explains_errors,
+            messages: messages.map(|steps| names.message_steps(steps)).transpose()?,
         };
         let followed = followed.map(|(request, response)| {
             names.is_request.set(true);
@@ -95,6 +96,9 @@ impl PyLine {
     }
 }
 
+/// A field, and `error`, `message`, or those in it: `message_plan` of kdissect/exchanges/content.py.
+type MessageForm<'py> = (String, Bound<'py, PyAny>);
+
 /// What `follow` gets of both bodies.
 pub fn followed<'py>(
     py: Python<'py>,
@@ -136,9 +140,12 @@ pub type BodiesForm<'py> = (
     Bound<'py, PyTuple>,
     Vec<(Vec<String>, String, String)>,
     Vec<(Vec<String>, String, String)>,
-    Vec<Vec<(i16, Bound<'py, PyTuple>)>>,
+    Vec<(String, Vec<(i16, Bound<'py, PyTuple>)>)>,
     (bool, bool),
 );
+
+/// Name of a protocol; the message with the data of its assignor, its version, and its layout.
+pub type UserDataForm<'py> = (String, Option<(String, i16, Bound<'py, PyTuple>)>);
 
 /// Paths to the structs that name topics, their fields with IDs, and those with names.
 pub type TopicStructForms = Vec<(Vec<String>, String, Option<String>)>;
@@ -229,15 +236,7 @@ impl Names {
         &self,
         (request, response, request_names, response_names, payloads, flags): BodiesForm<'_>,
     ) -> PyResult<Bodies> {
-        let label = |label: &Bound<'_, PyAny>| {
-            let (name, is_error, payload): (String, bool, Option<usize>) = label.extract()?;
-            Ok(Label {
-                name: self.number(&name),
-                is_error,
-                payload,
-                is_read: true,
-            })
-        };
+        let label = |label: &Bound<'_, PyAny>| self.label(label);
         let version =
             |(version, shape): &(i16, Bound<'_, PyTuple>)| Ok((*version, structure(shape, &label)?));
         let naming = |(path, id, name): &(Vec<String>, String, String)| Naming {
@@ -256,10 +255,49 @@ impl Names {
             response_names: namings(&response_names, false),
             payloads: payloads
                 .iter()
-                .map(|payload| payload.iter().map(version).collect())
+                .map(|(message, versions)| {
+                    Ok(Payload {
+                        message: self.number(message),
+                        versions: versions.iter().map(version).collect::<PyResult<_>>()?,
+                    })
+                })
                 .collect::<PyResult<_>>()?,
             hold_messages: flags.0,
             may_be_followed: flags.1,
+        })
+    }
+
+    fn label(&self, label: &Bound<'_, PyAny>) -> PyResult<Label> {
+        let (name, is_error, payload): (String, bool, Option<usize>) = label.extract()?;
+        Ok(Label {
+            name: self.number(&name),
+            is_error,
+            payload,
+            is_read: true,
+        })
+    }
+
+    pub fn protocols(&self, formats: Vec<UserDataForm<'_>>) -> PyResult<Protocols> {
+        let format = |(protocol, message): UserDataForm<'_>| {
+            let message = message.map(|(name, version, shape)| {
+                let shape = structure(&shape, &|label: &Bound<'_, PyAny>| self.label(label))?;
+                Ok::<_, PyErr>((self.number(&name), version, shape))
+            });
+            Ok(UserData {
+                protocol,
+                message: message.transpose()?,
+            })
+        };
+        let names = ["protocol_name", "protocol_data", "protocol", "name"];
+        Ok(Protocols {
+            group_id: self.number("group_id"),
+            protocol_type: self.number("protocol_type"),
+            protocol_name: self.number("protocol_name"),
+            protocols: self.number("protocols"),
+            name: self.number("name"),
+            names: names.map(|name| self.number(name)).into(),
+            user_data: self.number("user_data"),
+            formats: formats.into_iter().map(format).collect::<PyResult<_>>()?,
         })
     }
 
@@ -286,6 +324,19 @@ impl Names {
         ids.bodies
             .limit(&self.of_request.take(), &self.of_response.take());
         Ok(ids)
+    }
+
+    /// Those of a response.
+    fn message_steps(&self, steps: Vec<MessageForm<'_>>) -> PyResult<Vec<(Name, MessageStep)>> {
+        let step = |(name, step): (String, Bound<'_, PyAny>)| {
+            let step = match step.extract::<String>() {
+                Ok(kind) if kind == "error" => MessageStep::Error,
+                Ok(_) => MessageStep::Message,
+                Err(_) => MessageStep::Inner(self.message_steps(step.extract()?)?),
+            };
+            Ok((self.read(&name), step))
+        };
+        steps.into_iter().map(step).collect()
     }
 
     /// The template of a request or response.

@@ -12,6 +12,7 @@ use crate::exchanges::connection::Frame;
 use crate::exchanges::content::Row;
 use crate::exchanges::fetch_sessions::Session;
 use crate::exchanges::values::Given;
+use crate::exchanges::withheld::ProtocolNames;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
@@ -34,6 +35,7 @@ use crate::sinks::records::{
     Payloads, RecordContent, RecordFormat, RecordPlace, RecordPlan, RecordTable, RecordWriter, Selects,
     Writer,
 };
+use crate::sinks::rejections::Rejections;
 use crate::sinks::rows::{RowFormat, RowPlan, Rows};
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
@@ -352,7 +354,7 @@ fn time_format(plan: &Bound<'_, PyAny>) -> PyResult<TimeFormat> {
 
 fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<LinePlan> {
     receivers.times = Some(get(plan, "pass_times")?);
-    let (client, rejected): (Function, Function) = (get(plan, "client")?, get(plan, "rejected")?);
+    let (client, unanswered): (Function, Function) = (get(plan, "client")?, get(plan, "unanswered")?);
     let follow: Arc<Function> = Arc::new(get(plan, "follow")?);
     let api = move |py: Python<'_>, place: (i16, i16), of_api: &Function| {
         let known: Option<(Py<PyLine>, Vec<u8>, Constants)> = of_api.call(py, place).ok()?;
@@ -380,13 +382,17 @@ fn line_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<Lin
         gap: get(plan, "gap")?,
         width: get(plan, "width")?,
         client: Box::new(move |id| Python::attach(|py| client.call(py, (id,)))),
-        rejected: Box::new(move |version, request, response| {
+        rejections: rejections(plan)?,
+        unacknowledged: get(plan, "unacknowledged")?,
+        unanswered: Box::new(move |exchange| {
+            let (header, request) = (exchange.header, exchange.request);
             Python::attach(|py| {
-                let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
-                rejected.call(py, frames)
+                let data = PyBytes::new(py, &request.data);
+                let times = (request.end_ns, exchange.completed_ns);
+                let arguments = (header.api_key, header.api_version, data, times, exchange.ended);
+                unanswered.call(py, arguments)
             })
         }),
-        unacknowledged: get(plan, "unacknowledged")?,
         followed: get(plan, "followed")?,
         ends: get(plan, "ends")?,
     })
@@ -413,6 +419,7 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
         Table::new(&name, &contents, form, full).ok_or_else(|| unknown(&name))
     });
     let expected: Function = get(plan, "expected")?;
+    let (follow, is_secret): (Function, Function) = (get(plan, "follow")?, get(plan, "is_secret")?);
     let format: String = get(plan, "format")?;
     let log: Option<Bound<'_, PyAny>> = get(plan, "log")?;
     let whole: Option<Bound<'_, PyAny>> = get(plan, "whole")?;
@@ -437,6 +444,18 @@ fn row_plan(plan: &Bound<'_, PyAny>, receivers: &mut Receivers) -> PyResult<RowP
             .transpose()?,
         whole: whole.map(|whole| whole_plan(&whole, receivers)).transpose()?,
         learn: learn(plan)?,
+        follow: Box::new(move |info, api_key, mentioned| {
+            let ProtocolNames {
+                group_id,
+                of_request,
+                of_response,
+                offered,
+            } = mentioned;
+            let arguments = (info, api_key, group_id, of_request, of_response, offered);
+            Python::attach(|py| follow.call(py, arguments))
+        }),
+        is_secret: Box::new(move |name| Python::attach(|py| is_secret.call(py, (name,)))),
+        rejections: rejections(plan)?,
         captures: captures(plan)?,
         expected: Box::new(move |info, api_key, end_ns, errors| {
             Python::attach(|py| expected.call(py, (info, api_key, end_ns, errors)))
@@ -493,6 +512,17 @@ fn event_row(row: &Bound<'_, PyAny>) -> PyResult<EventRow> {
     })))
 }
 
+/// What Python writes about ApiVersions requests in versions that the broker does not support.
+fn rejections(plan: &Bound<'_, PyAny>) -> PyResult<Rejections> {
+    let rejected: Function = get(plan, "rejected")?;
+    Ok(Rejections::new(Box::new(move |version, request, response| {
+        Python::attach(|py| {
+            let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
+            rejected.call(py, frames)
+        })
+    })))
+}
+
 fn captures(plan: &Bound<'_, PyAny>) -> PyResult<Captures> {
     let name: Function = get(plan, "capture")?;
     Ok(Captures::new(move |interface: &Handle| {
@@ -502,8 +532,8 @@ fn captures(plan: &Bound<'_, PyAny>) -> PyResult<Captures> {
 
 fn learn(plan: &Bound<'_, PyAny>) -> PyResult<Box<Learn>> {
     let learn: Function = get(plan, "learn")?;
-    Ok(Box::new(move |info, cluster, versions| {
-        Python::attach(|py| learn.call(py, (info, cluster, versions)))
+    Ok(Box::new(move |info, cluster| {
+        Python::attach(|py| learn.call(py, (info, cluster)))
     }))
 }
 

@@ -17,7 +17,7 @@ pub fn projected<'py>(py: Python<'py>, value: &Value<'_>, kept: &Kept) -> Result
         Value::Null => py.None().into_bound(py),
         Value::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
         Value::Int(number) => number.into_pyobject(py).map_err(|_| Odd)?.into_any(),
-        Value::Float | Value::Embedded(_) | Value::Records(_) => return Err(Odd),
+        Value::Float(_) | Value::Embedded(_) | Value::Records(_) => return Err(Odd),
         Value::Text(text) => PyString::new(py, text).into_any(),
         Value::Uuid(id) => PyString::new(py, std::str::from_utf8(id).map_err(|_| Odd)?).into_any(),
         Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),

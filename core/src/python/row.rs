@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 
 use crate::exchanges::content::{self, First, GroupEvents, Mentions, PacePlan, Topics};
 use crate::exchanges::nodes::{NodePlace, NodePlan};
-use crate::exchanges::touched;
 use crate::exchanges::usage::Fields;
 use crate::exchanges::values::FieldPath;
-use crate::python::line::{BodiesForm, Names, TopicStructForms};
+use crate::exchanges::{touched, withheld};
+use crate::python::line::{BodiesForm, Names, TopicStructForms, UserDataForm};
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, name = "Row", module = "kdissect._core")]
@@ -33,24 +33,27 @@ type NodesForm = (Vec<PyNodePlace>, Vec<PyNodePlace>, bool, bool);
 impl PyRow {
     /// Arguments: see [`BodiesForm`], and [`content::Row`].
     #[new]
-    #[pyo3(signature = (bodies, topics, group_and_transaction, records, is_fetch, other_tables, nodes=None))]
+    #[pyo3(signature = (bodies, topics, group_and_transaction, records, flags, user_data, other_tables, nodes=None))]
     fn new(
         bodies: BodiesForm<'_>,
         topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
         group_and_transaction: (FirstForm, FirstForm),
         records: (Vec<Vec<String>>, Vec<Vec<String>>),
-        is_fetch: bool,
+        flags: (bool, bool, bool),
+        user_data: Option<Vec<UserDataForm<'_>>>,
         other_tables: OtherTables,
         nodes: Option<NodesForm>,
     ) -> PyResult<Self> {
         let names = Names::default();
         let (group, transaction) = group_and_transaction;
         let (partitions, fields, group_events) = other_tables;
+        let (is_fetch, is_recent, has_configs) = flags;
         let paths = |paths: Vec<Vec<String>>| paths.iter().map(|path| names.numbers(path)).collect();
         let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
         let row = content::Row {
             bodies: names.bodies(bodies)?,
             is_fetch,
+            is_recent,
             request_topics: plan(topics.0),
             response_topics: plan(topics.1),
             group: first(&names, group),
@@ -70,6 +73,12 @@ impl PyRow {
                 _ => GroupEvents::Others,
             },
             nodes: nodes.map(|nodes| node_plan(&names, nodes)),
+            protocols: user_data.map(|formats| names.protocols(formats)).transpose()?,
+            configs: has_configs.then(|| withheld::Configs {
+                value: names.number("value"),
+                names: ["name", "key"].map(|name| names.number(name)),
+                is_sensitive: names.number("is_sensitive"),
+            }),
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
@@ -99,7 +108,7 @@ pub struct MentionsPlan<'py> {
     groups: FirstForm,
     fields: Vec<Option<(bool, Vec<String>)>>,
     /// Whether it is a Fetch; None: its latency is not split.
-    pace: Option<bool>,
+    pace: Option<(bool, bool)>,
     structs: (TopicStructForms, TopicStructForms),
     tags: Vec<u8>,
 }
@@ -119,7 +128,7 @@ impl MentionsPlan<'_> {
             Some(FieldPath { of_request, names })
         };
         let fields = self.fields.iter().map(field).collect();
-        let pace = self.pace.map(|is_fetch| {
+        let pace = self.pace.map(|(is_fetch, is_recent)| {
             for of_request in [true, false] {
                 names.are_of_request(of_request);
                 match is_fetch {
@@ -128,7 +137,11 @@ impl MentionsPlan<'_> {
                 }
             }
             let names = Fields::of(|name| names.number(name));
-            PacePlan { is_fetch, names }
+            PacePlan {
+                is_fetch,
+                is_recent,
+                names,
+            }
         });
         Ok(Mentions {
             request_topics,

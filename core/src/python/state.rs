@@ -142,11 +142,17 @@ named_tuples! {
     }
 
     "kdissect.exchanges.memory": MemoryState {
-        previous_ns: Option<i64>,
-        fetched_ns: Option<i64>,
-        unmuted_ns: i64,
+        pace: Option<PaceState>,
         watermarks: Option<Vec<Watermark>>,
         sessions: BTreeMap<i64, Vec<NamedPosition>>,
+    }
+
+    "kdissect.exchanges.latency": PaceState {
+        previous_ns: Option<i64>,
+        fetched_ns: Option<i64>,
+        unmuted_ns: Option<i64>,
+        is_certain: bool,
+        has_kip_219: Option<bool>,
     }
 
     "kdissect.exchanges.latency": Watermark {
@@ -274,11 +280,14 @@ impl MemoryState {
             let positions = positions.into_iter().map(NamedPosition::position);
             (id, Session::of(positions).ok())
         });
+        let pace = self.pace.ok_or(Odd)?;
         Ok(ConnectionMemory {
             pace: Pace {
-                previous_ns: self.previous_ns.ok_or(Odd)?,
-                fetched_ns: self.fetched_ns,
-                unmuted_ns: self.unmuted_ns,
+                previous_ns: pace.previous_ns,
+                fetched_ns: pace.fetched_ns,
+                unmuted_ns: pace.unmuted_ns,
+                is_certain: pace.is_certain,
+                has_kip_219: pace.has_kip_219,
             },
             watermarks,
             sessions: Sessions::of(sessions.collect()),
@@ -304,9 +313,13 @@ impl MemoryState {
             (id, positions.collect())
         });
         MemoryState {
-            previous_ns: memory.has_split.then_some(memory.pace.previous_ns),
-            fetched_ns: memory.pace.fetched_ns,
-            unmuted_ns: memory.pace.unmuted_ns,
+            pace: memory.has_split.then_some(PaceState {
+                previous_ns: memory.pace.previous_ns,
+                fetched_ns: memory.pace.fetched_ns,
+                unmuted_ns: memory.pace.unmuted_ns,
+                is_certain: memory.pace.is_certain,
+                has_kip_219: memory.pace.has_kip_219,
+            }),
             watermarks,
             sessions: sessions.collect(),
         }

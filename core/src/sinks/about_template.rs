@@ -4,10 +4,11 @@
 //! Nothing is written that a terminal could interpret: anything but printable ASCII is odd, and so is a topic ID
 //! without a name.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::kafka::entries::record_count;
-use crate::kafka::tree::{Bodies, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::kafka::tree::{elements, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::sinks::decimal::{push, push_digits};
 use crate::{Odd, Why};
 
@@ -18,6 +19,8 @@ const TOPIC_ID: Name = 3;
 const PARTITION_NUMBERS: [Name; 4] = [4, 5, 6, 7];
 const CONFIGS: Name = 8;
 const RECORDS: Name = 9;
+/// The longest message of a broker that is shown whole: `MAX_MESSAGE` of kdissect/exchanges/content.py.
+const MESSAGE_BYTES: usize = 160;
 
 /// Alternatives, which consist of clauses.
 pub type Template = Vec<Vec<Clause>>;
@@ -132,8 +135,17 @@ pub struct Line {
     pub bodies: Bodies,
     pub request_template: Template,
     pub response_template: Template,
-    /// Responses have messages about errors. Those with errors are left to Python, which shows them.
-    pub explains_errors: bool,
+    /// Where the broker's messages about errors are. None: responses with errors are left to Python, because these may
+    /// quote what is not shown.
+    pub messages: Option<Vec<(Name, MessageStep)>>,
+}
+
+/// A field of a response that leads to messages about errors.
+pub enum MessageStep {
+    /// The error that the next message is about.
+    Error,
+    Message,
+    Inner(Vec<(Name, MessageStep)>),
 }
 
 impl Line {
@@ -169,8 +181,10 @@ impl Line {
         out: &mut String,
     ) -> Result<(Vec<i64>, bool), Odd> {
         let decoded = self.bodies.decoded(request, response, budget)?;
-        if self.explains_errors && !decoded.errors.is_empty() {
-            return Err(Odd);
+        let mut messages: Vec<(i64, &str)> = Vec::new();
+        if !decoded.errors.is_empty() {
+            let steps = self.messages.as_ref().ok_or_else(|| Why::Error.odd())?;
+            add_messages(steps, &decoded.response, 0, &mut messages)?;
         }
         let describing = Describing {
             request: &decoded.request,
@@ -180,7 +194,18 @@ impl Line {
         let has_request = describing.template(&self.request_template, &decoded.request, out)?;
         let end = out.len();
         out.push_str(if has_request { " -> " } else { "-> " });
-        if !describing.template(&self.response_template, &decoded.response, out)? {
+        let arrow_end = out.len();
+        describing.template(&self.response_template, &decoded.response, out)?;
+        if let [(_, first), others @ ..] = &messages[..] {
+            out.push_str(if out.len() > arrow_end { ", \"" } else { "\"" });
+            text(first, out)?;
+            out.push('"');
+            if !others.is_empty() {
+                out.push_str(" and ");
+                many(others.len() as u64, "more message", out);
+            }
+        }
+        if out.len() == arrow_end {
             out.truncate(end);
         } else if out[start..].starts_with(' ') {
             return Err(Odd); // Python strips it
@@ -189,6 +214,37 @@ impl Line {
         self.bodies.learn(&decoded, topics)?;
         Ok((decoded.errors, decoded.is_followed))
     }
+}
+
+/// The first message about each error, as `error_messages` in kdissect/exchanges/content.py finds them. `code`: of the
+/// error around this struct. A message that would be cut is odd.
+fn add_messages<'a>(
+    steps: &[(Name, MessageStep)],
+    value: &Value<'a>,
+    mut code: i64,
+    messages: &mut Vec<(i64, &'a str)>,
+) -> Result<(), Odd> {
+    for (name, step) in steps {
+        match (step, value.get(*name)) {
+            (MessageStep::Error, Some(Value::Int(error))) => code = *error,
+            (MessageStep::Error, _) => code = 0,
+            (MessageStep::Message, Some(Value::Text(text))) if code != 0 && !text.is_empty() => {
+                if text.len() > MESSAGE_BYTES {
+                    return Err(Odd);
+                }
+                if messages.iter().all(|known| known.0 != code) {
+                    messages.push((code, text));
+                }
+            }
+            (MessageStep::Message, _) => (),
+            (MessageStep::Inner(steps), inner) => {
+                for each in elements(inner) {
+                    add_messages(steps, each, code, messages)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 struct Describing<'b, 'a> {
@@ -444,7 +500,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             .first()
             .is_some_and(|topic| topic.get(PARTITION_NUMBERS[0]).is_some())
         {
-            return Err(Odd); // old controllers repeat the topic for each partition
+            return self.repeated_topics(topics, out);
         }
         for (place, topic) in topics.iter().take(NAMES).enumerate() {
             if place > 0 {
@@ -453,28 +509,40 @@ impl<'b, 'a> Describing<'b, 'a> {
             self.topic_name(topic, out)?;
             let partitions = array_of(topic);
             let is_shown = |each: &&Value| !with_records || !records_of(each).is_empty();
-            let count = partitions.iter().filter(is_shown).count();
-            if count > NAMES {
-                out.push_str(" (");
-                many(count as u64, "partition", out);
-                out.push(')');
-                continue;
-            }
             let key = partitions.first().and_then(|first| {
                 PARTITION_NUMBERS
                     .into_iter()
                     .find(|name| first.get(*name).is_some())
             });
-            for (place, partition) in partitions.iter().filter(is_shown).enumerate() {
-                out.push(if place > 0 { ',' } else { '-' });
-                let number = key.map_or(Some(partition), |key| partition.get(key)).ok_or(Odd)?;
-                push(out, Evaluated::One(number).number().ok_or(Odd)?);
+            let shown = partitions.iter().filter(is_shown);
+            numbers(shown.map(|each| key.map_or(Some(each), |key| each.get(key))), out)?;
+        }
+        more_topics(topics.len(), out);
+        Ok(())
+    }
+
+    /// The same, where old controllers repeat the topic for each partition.
+    fn repeated_topics(&self, topics: &[&'b Value<'a>], out: &mut String) -> Result<(), Odd> {
+        let mut groups: Vec<(String, Vec<Option<&Value>>)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for topic in topics {
+            let mut name = String::new();
+            self.topic_name(topic, &mut name)?;
+            let place = *places.entry(name.clone()).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push((name, Vec::new()));
             }
+            groups[place].1.push(topic.get(PARTITION_NUMBERS[0]));
         }
-        if topics.len() > NAMES {
-            out.push_str(" and ");
-            many((topics.len() - NAMES) as u64, "more topic", out);
+        let count = groups.len();
+        for (place, (name, partitions)) in groups.into_iter().take(NAMES).enumerate() {
+            if place > 0 {
+                out.push_str(", ");
+            }
+            out.push_str(&name);
+            numbers(partitions.into_iter(), out)?;
         }
+        more_topics(count, out);
         Ok(())
     }
 
@@ -500,6 +568,32 @@ impl<'b, 'a> Describing<'b, 'a> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The partitions of a topic, after its name.
+fn numbers<'b, 'a: 'b>(
+    partitions: impl Iterator<Item = Option<&'b Value<'a>>> + Clone,
+    out: &mut String,
+) -> Result<(), Odd> {
+    let count = partitions.clone().count();
+    if count > NAMES {
+        out.push_str(" (");
+        many(count as u64, "partition", out);
+        out.push(')');
+        return Ok(());
+    }
+    for (place, number) in partitions.enumerate() {
+        out.push(if place > 0 { ',' } else { '-' });
+        push(out, Evaluated::One(number.ok_or(Odd)?).number().ok_or(Odd)?);
+    }
+    Ok(())
+}
+
+fn more_topics(count: usize, out: &mut String) {
+    if count > NAMES {
+        out.push_str(" and ");
+        many((count - NAMES) as u64, "more topic", out);
     }
 }
 

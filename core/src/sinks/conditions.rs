@@ -472,6 +472,7 @@ impl Criteria {
             request: candidate.request,
             response,
             is_fetch: pace.is_fetch,
+            is_recent: pace.is_recent,
             names: &pace.names,
         };
         let (splitter, plan) = splitters.get(candidate.info.ok_or(Odd)?)?;

@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
-use crate::exchanges::content::ApiRange;
 use crate::exchanges::latency::Parts;
-use crate::kafka::tree::{Bodies, Decoded, TopicNames};
+use crate::kafka::tree::{Bodies, Decoded, TopicNames, Value};
 use crate::{Odd, Why};
 
 const CORRELATION_ID_BYTES: usize = 4;
 /// The first bytes of an ApiVersions response of any version.
-const UNSUPPORTED_VERSION: [u8; 2] = 35i16.to_be_bytes();
+const UNSUPPORTED_VERSION: i16 = 35;
 
 /// An object of Python. It is kept, compared and given back; only core/src/python looks into it.
 #[derive(Clone)]
@@ -88,9 +87,9 @@ pub struct CommonPlan<T> {
     pub leaves_flaws: bool,
 }
 
-/// Takes what a connection shares, the cluster that an exchange names, and the versions that the broker supports.
-/// Returns whether what the connection shares has changed.
-pub type Learn = dyn Fn(&Handle, Option<&str>, Vec<ApiRange>) -> Result<bool, Odd> + Send + Sync;
+/// Takes what a connection shares, and the cluster that an exchange names. Returns whether what the connection shares
+/// has changed.
+pub type Learn = dyn Fn(&Handle, &str) -> Result<bool, Odd> + Send + Sync;
 
 /// What is known of a connection.
 pub trait Known {
@@ -113,7 +112,7 @@ impl Constant {
     }
 }
 
-/// A request that expects no response.
+/// A request that expects no response, or got none.
 pub struct Unacknowledged<'a> {
     pub known: &'a dyn Known,
     pub interface: &'a Handle,
@@ -121,6 +120,8 @@ pub struct Unacknowledged<'a> {
     pub header: &'a Header,
     pub request: &'a Frame,
     pub completed_ns: i64,
+    /// Of one that got none, the first FIN: its time, and whether it was the client's.
+    pub ended: Option<Option<(i64, bool)>>,
     /// See [`Answered`].
     pub is_selected: bool,
 }
@@ -208,13 +209,20 @@ impl<'a> Answered<'a> {
     /// Whether the broker does not support this version of ApiVersions, and responds in version 0 (KIP-511).
     pub fn is_rejected(&self) -> bool {
         let body = self.response.data.get(CORRELATION_ID_BYTES..);
-        self.header.api_key == API_VERSIONS && body.is_some_and(|body| body.starts_with(&UNSUPPORTED_VERSION))
+        self.header.api_key == API_VERSIONS
+            && body.is_some_and(|body| body.starts_with(&UNSUPPORTED_VERSION.to_be_bytes()))
     }
 
-    /// Decodes the bodies; odd if the broker does not support the version. `tags`: as for `response_body`.
+    /// Decodes the bodies. `tags`: as for `response_body`. Of the response of a broker that does not support the
+    /// version, only the error: clients need no more, and some brokers send no more.
     pub fn decoded(&self, bodies: &Bodies, tags: &[u8], budget: i64) -> Result<Decoded<'a>, Odd> {
         if self.is_rejected() {
-            return Err(Why::Rejected.odd());
+            let mut decoded = bodies.decoded_request(self.request_body()?, budget)?;
+            let error = bodies.response.positional.first().ok_or(Odd)?;
+            let code = i64::from(UNSUPPORTED_VERSION);
+            decoded.response = Value::Struct(vec![(error.name.name, Value::Int(code))]);
+            decoded.errors = vec![code];
+            return Ok(decoded);
         }
         bodies.decoded(self.request_body()?, Some(self.response_body(tags)?), budget)
     }

@@ -1,8 +1,7 @@
 //! Exchanges -> their lines, as kdissect/text/table.py writes them to a file, without Python objects for their
 //! contents.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,15 +15,9 @@ use crate::sinks::facts::{
     Answered, CommonPlan, Constant, Constants, Errors, Known, KnownApis, Unacknowledged,
 };
 use crate::sinks::handed::Handed;
+use crate::sinks::rejections::Rejections;
 use crate::sinks::sink::Sink;
 use crate::Odd;
-
-/// Where the correlation ID is in requests and responses.
-const REQUEST_ID: std::ops::Range<usize> = 4..8;
-const RESPONSE_ID: std::ops::Range<usize> = 0..4;
-/// Maximum number of cached rejections, and of bytes of a frame in one.
-const REJECTIONS: usize = 256;
-const REJECTION_BYTES: usize = 1024;
 
 /// Maximum number of client IDs with cached cells.
 const CLIENTS: usize = 4096;
@@ -40,10 +33,11 @@ pub struct LinePlan {
     pub width: usize,
     /// The cell of a client ID, empty if there is none.
     pub client: Box<dyn Fn(&str) -> Result<String, Odd> + Send + Sync>,
-    /// The text after the latency: of the unsupported version of an ApiVersions request, and both frames.
-    pub rejected: Box<Describe>,
-    /// The text instead of the latency, for unacknowledged and for unanswered requests.
+    /// The texts after the latency.
+    pub rejections: Rejections,
+    /// The text instead of the latency, for requests that expect no response, and for those that got none.
     pub unacknowledged: String,
+    pub unanswered: Box<dyn Fn(&Unacknowledged<'_>) -> Result<String, Odd> + Send + Sync>,
     /// The text after the errors if bytes follow a body.
     pub followed: String,
     /// The width of both endpoints. None: Python writes them.
@@ -56,9 +50,6 @@ pub struct Described {
     /// Tells Python of the group in an exchange. Odd: it is not on the fast path. None: it needs not be told.
     pub follow: Option<Follow>,
 }
-
-/// From version and both frames to a text.
-type Describe = dyn Fn(i16, &[u8], &[u8]) -> Result<String, Odd> + Send + Sync;
 
 pub type Follow = Box<dyn Fn(&dyn Known, &Decoded<'_>) -> Result<(), Odd> + Send + Sync>;
 
@@ -89,7 +80,6 @@ pub struct Lines {
     clients: BTreeMap<Box<[u8]>, String>,
     clock: Clock,
     errors: Errors,
-    rejections: Rejections,
     line: String,
 }
 
@@ -101,7 +91,6 @@ impl Lines {
             apis: KnownApis::default(),
             clients: BTreeMap::new(),
             errors: Errors::default(),
-            rejections: Rejections::default(),
             line: String::new(),
         }
     }
@@ -185,7 +174,10 @@ impl Sink for Lines {
         self.plan.common.check_flaws(true)?; // they count as flaws too
         self.begin(header, request, shared)?;
         let cell = self.line.len();
-        self.line.push_str(&self.plan.unacknowledged);
+        match exchange.ended {
+            None => self.line.push_str(&self.plan.unacknowledged),
+            Some(_) => self.line.push_str(&(self.plan.unanswered)(exchange)?),
+        }
         self.end_cell(cell);
         let common = &self.plan.common;
         let (described, ..) = self.apis.get(common, header)?;
@@ -211,17 +203,17 @@ impl Sink for Lines {
         let LinePlan {
             common,
             gap,
-            rejected,
+            rejections,
             followed,
             ..
-        } = &self.plan;
+        } = &mut self.plan;
         let (described, tags, _) = self.apis.get(common, exchange.header)?;
         let text = &mut self.line;
         let about = text.len();
         if exchange.is_rejected() {
             common.check_flaws(true)?;
             exchange.check_errors(true)?;
-            text.push_str(self.rejections.text(rejected, exchange)?);
+            text.push_str(rejections.text(exchange)?);
             self.finish_line(exchange.request, exchange.is_selected, out);
             return Ok(());
         }
@@ -259,35 +251,6 @@ impl Sink for Lines {
 
     fn flush(&mut self, to: &mut Vec<Handed>) {
         to.extend(self.clock.flush().map(Handed::Times));
-    }
-}
-
-/// Texts for unsupported ApiVersions requests, by version and by frames without their correlation IDs.
-#[derive(Default)]
-struct Rejections(HashMap<Rejection, String>);
-
-type Rejection = (i16, Box<[u8]>, Box<[u8]>);
-
-impl Rejections {
-    fn text(&mut self, rejected: &Describe, exchange: &Answered<'_>) -> Result<&str, Odd> {
-        let (request, response) = (&exchange.request.data, &exchange.response.data);
-        if request.len().max(response.len()) > REJECTION_BYTES {
-            return Err(Odd);
-        }
-        if self.0.len() >= REJECTIONS {
-            self.0.clear();
-        }
-        let version = exchange.header.api_version;
-        let rest = |frame: &[u8], id: std::ops::Range<usize>| [&frame[..id.start], &frame[id.end..]].concat();
-        let key = (
-            version,
-            rest(request, REQUEST_ID).into(),
-            rest(response, RESPONSE_ID).into(),
-        );
-        Ok(match self.0.entry(key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(rejected(version, request, response)?),
-        })
     }
 }
 

@@ -16,6 +16,7 @@ pub mod page;
 pub mod quantiles;
 pub mod record_lines;
 pub mod records;
+pub mod rejections;
 pub mod rows;
 pub mod samples;
 pub mod shared;

@@ -2,7 +2,7 @@
 //! (kdissect/text/table.py).
 
 use crate::kafka::entries::{entries, LogEntry};
-use crate::kafka::tree::Value;
+use crate::kafka::tree::{Name, Value};
 use crate::sinks::decimal::put;
 use crate::Odd;
 
@@ -80,6 +80,8 @@ pub fn base64(data: &[u8], out: &mut Vec<u8>) {
 }
 
 const NULL: &str = "NULL";
+/// Whole numbers below are written without an exponent, and exactly.
+const WHOLE: f64 = 1e15;
 
 /// The text of a key or value. None if it contains anything but printable ASCII, or nothing but blanks, or needs
 /// quotes because it looks like a null or empty one.
@@ -101,7 +103,28 @@ pub fn value_json(keys: &[String], value: &Value<'_>, out: &mut Vec<u8>) -> Resu
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(value) => put_bool(out, *value),
         Value::Int(number) => put(out, *number),
-        Value::Float | Value::Embedded(_) => return Err(Odd),
+        Value::Float(number) if number.fract() == 0.0 && number.abs() < WHOLE => {
+            out.extend_from_slice(format!("{number:.1}").as_bytes());
+        }
+        Value::Float(_) => return Err(Odd),
+        Value::Embedded(embedded) => {
+            out.extend_from_slice(b"{\"base64\":\"");
+            base64(embedded.data, out);
+            out.extend_from_slice(b"\",\"decoded\":{\"_message\":");
+            out.extend_from_slice(
+                keys.get(embedded.message)
+                    .ok_or(Odd)?
+                    .trim_end_matches(':')
+                    .as_bytes(),
+            );
+            out.extend_from_slice(b",\"_version\":");
+            put(out, embedded.version.into());
+            for field in &embedded.fields {
+                out.push(b',');
+                field_json(keys, field, out)?;
+            }
+            out.extend_from_slice(b"}}");
+        }
         Value::Text(text) => json_text(text.as_bytes(), out),
         Value::Uuid(id) => {
             out.push(b'"');
@@ -120,12 +143,16 @@ pub fn value_json(keys: &[String], value: &Value<'_>, out: &mut Vec<u8>) -> Resu
         Value::List(values) => listed(values.iter(), b"[", b"]", out, |each, out| {
             value_json(keys, each, out)
         })?,
-        Value::Struct(fields) => listed(fields.iter(), b"{", b"}", out, |(name, value), out| {
-            out.extend_from_slice(keys.get(*name).ok_or(Odd)?.as_bytes());
-            value_json(keys, value, out)
+        Value::Struct(fields) => listed(fields.iter(), b"{", b"}", out, |field, out| {
+            field_json(keys, field, out)
         })?,
     }
     Ok(())
+}
+
+fn field_json(keys: &[String], (name, value): &(Name, Value<'_>), out: &mut Vec<u8>) -> Result<(), Odd> {
+    out.extend_from_slice(keys.get(*name).ok_or(Odd)?.as_bytes());
+    value_json(keys, value, out)
 }
 
 pub fn listed<T>(

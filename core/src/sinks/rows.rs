@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::exchanges::content::Row;
 use crate::exchanges::touched::Touched;
 use crate::exchanges::values::FieldPath;
+use crate::exchanges::withheld::ProtocolNames;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
@@ -17,11 +18,12 @@ use crate::sinks::facts::{
 use crate::sinks::handed::{CarriedBatches, Handed};
 use crate::sinks::record_lines::value_json;
 use crate::sinks::records::RecordTable;
+use crate::sinks::rejections::Rejections;
 use crate::sinks::sink::Sink;
 use crate::sinks::splitters::{MemoryPlan, Splitters};
 use crate::sinks::table_rows::Table;
 use crate::sinks::whole::Whole;
-use crate::{Odd, Why};
+use crate::Odd;
 
 const FETCH: i16 = 1;
 const FETCH_SNAPSHOT: i16 = 59;
@@ -49,6 +51,12 @@ pub struct RowPlan {
     /// Where is noted what tables need that are made at the end.
     pub whole: Option<Whole>,
     pub learn: Box<Learn>,
+    /// From a connection, an API key, and what bodies say, to the name of the protocol of a group of consumers.
+    pub follow: Box<dyn Fn(&Handle, i16, ProtocolNames<'_>) -> Result<String, Odd> + Send + Sync>,
+    /// Whether the values of a config with this name are credentials.
+    pub is_secret: Box<dyn Fn(&str) -> Result<bool, Odd> + Send + Sync>,
+    /// Responses as JSON.
+    pub rejections: Rejections,
     pub captures: Captures,
     /// Which errors are expected, given what the connection shares, API key, time of the response and all names.
     pub expected: Box<dyn Fn(&Handle, i16, i64, &[String]) -> Result<Vec<String>, Odd> + Send + Sync>,
@@ -132,15 +140,19 @@ impl Sink for Rows {
         let common = &plan.common;
         let (row, tags, of_api) = self.apis.get(common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
-        let decoded = exchange.decoded(&row.bodies, tags, common.budget)?;
+        let mut decoded = exchange.decoded(&row.bodies, tags, common.budget)?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
-        if throttle_time_ms.is_some_and(|number| number != 0) {
-            return Err(Why::Throttled.odd());
-        }
         decoded.check()?;
         common.check_flaws(!decoded.errors.is_empty())?;
         exchange.check_errors(!decoded.errors.is_empty())?;
         let api_key = exchange.header.api_key;
+        if let Some(protocols) = &row.protocols {
+            let protocol = (plan.follow)(exchange.known.info()?, api_key, protocols.mentioned(&decoded))?;
+            protocols.open(&mut decoded, &protocol, common.budget)?;
+        }
+        if let (Some(configs), [true, _] | [_, true]) = (&row.configs, self.has_body) {
+            configs.check(&decoded, &plan.is_secret)?;
+        }
         let replica_id = row
             .replica_id(&decoded)
             .filter(|_| [FETCH, FETCH_SNAPSHOT].contains(&api_key));
@@ -165,18 +177,26 @@ impl Sink for Rows {
                 value_json(&row.keys, value, body)?;
             }
         }
+        if exchange.is_rejected() {
+            let json = plan.rejections.text(exchange)?; // odd if there is an anomaly
+            let [_, response] = &mut self.bodies;
+            if !response.is_empty() {
+                response.clear();
+                response.extend_from_slice(json.as_bytes());
+            }
+        }
         let renewed;
         let mut shared = shared;
-        let (cluster, versions) = row.learned(exchange.header.api_key, &decoded)?;
+        let cluster = row.cluster(api_key, &decoded);
         if let Some(whole) = &plan.whole {
             whole.check_cluster(exchange.known.info()?, cluster)?;
         }
-        if (cluster.is_some() || !versions.is_empty())
-            && (plan.learn)(exchange.known.info()?, cluster, versions)?
-        {
-            exchange.known.renew();
-            renewed = (common.shared)(exchange.known)?;
-            shared = &renewed;
+        if let Some(cluster) = cluster {
+            if (plan.learn)(exchange.known.info()?, cluster)? {
+                exchange.known.renew();
+                renewed = (common.shared)(exchange.known)?;
+                shared = &renewed;
+            }
         }
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
         let mut found = RowFacts {

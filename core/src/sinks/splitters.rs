@@ -4,14 +4,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
-use crate::exchanges::connection::Frame;
+use crate::exchanges::connection::{Frame, API_VERSIONS};
 use crate::exchanges::content::Row;
-use crate::exchanges::latency::{Mark, Pace, Parts, FETCH, JOIN_GROUP, SYNC_GROUP};
+use crate::exchanges::latency::{Mark, Pace, Parts, Throttle, FETCH, JOIN_GROUP, SYNC_GROUP};
 use crate::exchanges::memory::ConnectionMemory;
 use crate::exchanges::usage::Fields;
 use crate::kafka::tree::Decoded;
 use crate::sinks::facts::{Answered, Handle};
-use crate::{Odd, Why};
+use crate::Odd;
 
 /// Exchanges after which the watermarks of all connections are counted.
 const COUNTED_EVERY: u64 = 1024;
@@ -38,8 +38,7 @@ pub struct Splitter {
 #[derive(Debug, PartialEq)]
 pub enum Change {
     Here {
-        end_ns: i64,
-        is_fetch: bool,
+        pace: Pace,
         marks: Vec<Mark>,
     },
     /// The latency is split elsewhere.
@@ -52,6 +51,8 @@ pub struct Paced<'a> {
     pub request: &'a Frame,
     pub response: &'a Frame,
     pub is_fetch: bool,
+    /// See [`Row`].
+    pub is_recent: bool,
     pub names: &'a Fields,
 }
 
@@ -92,6 +93,7 @@ impl Splitter {
             request: exchange.request,
             response: exchange.response,
             is_fetch: row.is_fetch,
+            is_recent: row.is_recent,
             names: &row.counted,
         };
         self.parts(plan, &paced, decoded)
@@ -104,14 +106,20 @@ impl Splitter {
         exchange: &Paced<'_>,
         decoded: &Decoded<'_>,
     ) -> Result<(Parts, Change), Odd> {
-        let &Paced { is_fetch, names, .. } = exchange;
-        if names
-            .throttle_time_ms(&decoded.response)
-            .is_some_and(|ms| ms != 0)
-        {
-            return Err(Why::Throttled.odd());
+        let &Paced {
+            request,
+            response,
+            is_fetch,
+            is_recent,
+            names,
+            ..
+        } = exchange;
+        let (mut marks, mut pace) = (Vec::new(), self.memory.pace);
+        if exchange.api_key == API_VERSIONS && decoded.errors.is_empty() {
+            pace.note_versions(&names.versions(&decoded.response)?);
         }
-        let mut marks = Vec::new();
+        let throttle_time_ms = names.throttle_time_ms(&decoded.response);
+        let throttle = Throttle::of(throttle_time_ms, response.latency_ns(request)?, is_recent, &pace)?;
         let waited = match (exchange.api_key, is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
             (api_key, true) => {
@@ -121,7 +129,8 @@ impl Splitter {
                 if api_key == FETCH && !watermarks.has_room(&each, plan.max_watermarks) {
                     return Err(Odd);
                 }
-                let waited = names.waited(decoded, &each, is_replica, watermarks)?;
+                let is_throttled = throttle_time_ms.is_some_and(|ms| ms != 0);
+                let waited = names.waited(decoded, &each, is_replica, is_throttled, watermarks)?;
                 if api_key == FETCH {
                     marks = names.marks(each);
                 }
@@ -129,40 +138,22 @@ impl Splitter {
             }
             _ => Some(false),
         };
-        let (begin_ns, end_ns) = (exchange.request.end_ns, exchange.response.start_ns);
-        let parts = self.memory.pace.parts(begin_ns, end_ns, waited, is_fetch)?;
-        let end_ns = exchange.response.end_ns;
-        Ok((
-            parts,
-            Change::Here {
-                end_ns,
-                is_fetch,
-                marks,
-            },
-        ))
+        let parts = pace.parts(request.end_ns, response.start_ns, throttle, waited, is_fetch)?;
+        pace.pass((response.start_ns, response.end_ns), throttle, is_fetch);
+        Ok((parts, Change::Here { pace, marks }))
     }
 
     /// The exchange that was split is not left to Python.
     pub fn note(&mut self, change: &Change) {
         self.is_used = true;
-        let Change::Here {
-            end_ns,
-            is_fetch,
-            marks,
-        } = change
-        else {
+        let Change::Here { pace, marks } = change else {
             return;
         };
         self.memory.has_split = true;
         if let Some(watermarks) = &mut self.memory.watermarks {
             watermarks.note(marks);
         }
-        let before_ns = self.memory.pace.fetched_ns;
-        self.memory.pace = Pace {
-            previous_ns: *end_ns,
-            fetched_ns: if *is_fetch { Some(*end_ns) } else { before_ns },
-            unmuted_ns: 0,
-        };
+        self.memory.pace = *pace;
     }
 
     /// Gives back what Python needs to split the next one.

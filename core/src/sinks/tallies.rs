@@ -396,9 +396,6 @@ impl Sink for Tallies {
         _shared: &[Option<Constant>],
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
-        if exchange.header.api_key == API_VERSIONS && !exchange.is_selected {
-            return Err(Why::Detail.odd()); // Python notes the versions, which say how brokers throttle
-        }
         let start_ns = self.start_ns(exchange.request.end_ns)?;
         let plan = &self.plan;
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
@@ -451,7 +448,7 @@ impl Sink for Tallies {
                 free.insert(CountedConnection::new(plan, log)?)
             }
         };
-        let (cluster, _) = row.learned(api_key, &decoded)?;
+        let cluster = row.cluster(api_key, &decoded);
         let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
         let mut is_alone = has_errors || throttle_time_ms != 0;
@@ -470,6 +467,13 @@ impl Sink for Tallies {
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
+        is_alone |= parts.only_queued_us().is_none();
+        if api_key == FETCH
+            && exchange.is_selected
+            && (throttle_time_ms != 0 || parts.only_queued_us().is_none())
+        {
+            return Err(Why::Throttled.odd());
+        }
         is_alone |= matches!(parts.rest, Rest::Service(us) if us >= plan.slow_us);
         let (mut alike, mut slow) = (None, None);
         if let (Ok(found), true) = (&found, exchange.is_selected && !is_alone) {
@@ -563,6 +567,9 @@ impl Sink for Tallies {
         _out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         let (known, request) = (exchange.known, exchange.request);
+        if exchange.ended.is_some() {
+            return Err(Why::Outcome.odd()); // it got no response, and is counted with the end of the connection
+        }
         if self.partitions.is_some() {
             return Err(Why::Condition.odd());
         }
@@ -913,11 +920,11 @@ impl Group {
         match parts.rest {
             Rest::Service(us) => self.service_us.add(us),
             Rest::Wait(us) => self.wait_us.add(us),
-            Rest::Unknown => self.unknown += 1,
+            Rest::Unknown(_) => self.unknown += 1,
         }
-        if parts.queued_us != 0 {
-            self.queued_us.add(parts.queued_us);
-            if parts.queued_us >= queued_us {
+        if let Some(waited_us @ 1..) = parts.queued_us {
+            self.queued_us.add(waited_us);
+            if waited_us >= queued_us {
                 self.queued.add(stamp);
             }
         }

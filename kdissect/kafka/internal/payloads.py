@@ -395,6 +395,13 @@ PAYLOAD_MESSAGES = {role: name for (kind, role), name in _MEMBER_MESSAGES.items(
 _STICKY, _COOPERATIVE, _STREAMS = "sticky", "cooperative-sticky", "stream"
 _STREAMS_DATA = {_SUBSCRIPTION_DATA: "SubscriptionInfoData", _ASSIGNMENT_DATA: "StreamsAssignmentInfo"}
 
+USER_DATA: dict[str, tuple[str, int] | None] = {
+    _STICKY: ("StickyAssignorUserData", 1),
+    _COOPERATIVE: ("CooperativeStickyAssignorUserData", 0),
+    _STREAMS: None,
+}
+"""The assignors whose data is decoded; the message and version that are tried first. None: another way."""
+
 
 class Context(NamedTuple):
     """What surrounding fields say about bytes.

@@ -221,7 +221,7 @@ mod tests {
             push_optional: Box::new(|_, _| Err(Odd)),
             inflate: Box::new(|_, _, _, _, data| Ok(data.to_vec())),
             bounds: BOUNDS,
-            learn: Box::new(|_, _, _| Err(Odd)),
+            learn: Box::new(|_, _| Err(Odd)),
             has_room: None,
         }
     }

@@ -108,9 +108,10 @@ impl Sink for RecordWriter {
         }
         let common = &writer.plan.common;
         row.bodies.learn(&decoded, &common.topics(response.end_ns))?;
-        let (cluster, _) = row.learned(exchange.header.api_key, &decoded)?;
-        if cluster.is_some() && (writer.plan.learn)(exchange.known.info()?, cluster, Vec::new())? {
-            exchange.known.renew();
+        if let Some(cluster) = row.cluster(exchange.header.api_key, &decoded) {
+            if (writer.plan.learn)(exchange.known.info()?, cluster)? {
+                exchange.known.renew();
+            }
         }
         // From here on nothing may be odd.
         if !exchange.is_selected {
