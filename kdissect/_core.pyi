@@ -32,8 +32,13 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``LinePlan.follow``: Python follows the protocols of groups, for all exchanges.
 * ``LinePlan.pass_times``: times that count from the exchange before, which may be Python's; called once for
   each page.
+* ``LinePlan.unanswered``: what a line says of a request without a response depends on how its connection
+  ended.
 * ``LinePlan.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowPlan.capture``, ``RecordPlan.capture``: the name of a capture belongs to Python's interface.
+* ``RowPlan.follow``: see ``LinePlan.follow``.
+* ``RowPlan.is_secret``: which configs are credentials is decided in Python only.
+* ``RowPlan.rejected``: see ``LinePlan.rejected``.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
 * ``RowPlan.learn``, ``RecordPlan.learn``: clusters are learned once for all
   exchanges, in Python.
@@ -298,8 +303,7 @@ class Row:
         records: tuple[list[list[str]], list[list[str]]],
         flags: tuple[bool, bool, bool],
         user_data: list[tuple[str, tuple[str, int, tuple[Any, ...]] | None]] | None,
-        other_tables: tuple[Any, Sequence[Sequence[str]], str],
-        nodes: tuple[Any, Any, bool, bool] | None = None,
+        other_tables: tuple[Any, Sequence[Sequence[str]], str, tuple[Any, Any, bool, bool] | None],
     ) -> None: ...
 
 # Rows

@@ -478,12 +478,12 @@ class Dissection:
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
-            if (queue := self._queue) is None:
+            if self._queue is None:
                 if items or not waiting is before is None:
                     yield Step(events, items, self._held_since(waiting))
                 continue
             before, since = since, self._held_since(waiting)
-            if items or since != before or queue.queued[0] != self._left_queued:
+            if items or since != before or self._queue.queued[0] != self._left_queued:
                 yield Step(events, items, since)
         yield from self._last_steps()
 
@@ -680,17 +680,16 @@ class Dissection:
         its latency, and note its cluster. The exchanges of a connection must come in order. ``is_named``:
         whether its topic IDs have the names that are known now.
         """
-        exchange.cluster_id = exchange.connection.cluster_id
         if (
             self._describe is not None
             and exchange.kind == ANSWERED
             and is_named
             and self._describe(exchange, self._context)
         ):
+            exchange.cluster_id = exchange.connection.cluster_id
             exchange.expected_errors = expected_errors(exchange, errors(exchange))
             return
         self._decoding.decode(exchange)
-        self._decoding.conclude(exchange)
         if self._split_latency:
             self._splitters.split(exchange)
 
@@ -832,7 +831,7 @@ class Dissection:
             item: Exchange | Waiting = items.pop()
             if isinstance(item, Exchange):
                 if self._resolver.is_idle:
-                    if self.finish(item):
+                    if self._lending is not None and self.finish(item):
                         continue
                     self.decode(item)
                 else:

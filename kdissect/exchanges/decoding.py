@@ -39,8 +39,9 @@ class Decoding:
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)
 
     def decode(self, exchange: Exchange, protocols: GroupProtocols | None = None) -> None:
-        """Decode headers, bodies and embedded messages, within ``limits.decoded_bytes``; these by the
-        ``protocols`` that were known then, None: are known now.
+        """Decode headers, bodies and embedded messages, within ``limits.decoded_bytes``, and note cluster and
+        errors: once for each, in order within each connection. ``protocols``: those that were known then, of
+        an exchange whose bodies are decoded again.
         """
         limits, budget = self._limits, self._budget
         budget.left = limit = limits.decoded_bytes
@@ -48,11 +49,8 @@ class Decoding:
         if anomalies := open_payloads(exchange, protocols or self.protocols, limits, budget):
             exchange.anomalies += anomalies
         exchange.decoded_bytes = limit - budget.left
-
-    def conclude(self, exchange: Exchange) -> None:
-        """Note the cluster, and the errors, of one that is decoded: once for each, in order within each
-        connection.
-        """
+        if protocols is not None:
+            return
         info = exchange.connection
         if info.cluster_id is None:
             info.cluster_id = named_cluster(exchange)

@@ -73,6 +73,8 @@ class Listeners:
 METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
 ADVERTISING = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 """Keys of the APIs whose responses name brokers."""
+NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
+"""Keys of those whose responses name a cluster, too."""
 
 
 ProducedBatch = tuple[str, int, int, int]

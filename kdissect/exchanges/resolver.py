@@ -92,7 +92,8 @@ class Resolver(Generic[Item, Key, Value]):
         refs = self._refs(item)
         if refs is NO_REFS and not self._held:
             return [item]
-        settled = self._expired(item.completed_ns)  # before learning from this item: it is too late for them
+        settled = self._prepare(item)
+        settled += self._expired(item.completed_ns)  # before learning from this item: it is too late for them
         if not self._knows_all:
             for key, value in refs.learned:
                 self._learn(item, key, value)
@@ -103,6 +104,10 @@ class Resolver(Generic[Item, Key, Value]):
         self._hold(item, refs)
         settled += self._settled()
         return settled
+
+    def _prepare(self, item: Item) -> list[Item]:  # noqa: ARG002  (used by subclasses)
+        """Make ready for an item that may wait, or change what waits. Returns the items that are settled."""
+        return []
 
     def _hold(self, item: Item, refs: Refs[Key, Value]) -> None:
         """Let an item wait behind the others."""

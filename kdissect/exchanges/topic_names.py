@@ -159,14 +159,14 @@ class TopicNameResolver(Resolver[Item, str, str]):
             0  # completion of the latest item; ``NEVER_NS`` once that has gone back, while any waits
         )
 
-    def feed(self, item: Item) -> list[Item]:
+    def _prepare(self, item: Item) -> list[Item]:
         if not self._held:
             self._has_parts, self._latest_ns = False, item.completed_ns
         settled = self._divide() if self._has_parts and self._must_divide(item) else []
         if isinstance(item, Waiting) and item.parts:
             self._has_parts = True
         self._latest_ns = item.completed_ns if item.completed_ns >= self._latest_ns else NEVER_NS
-        return settled + super().feed(item)
+        return settled
 
     @property
     def room(self) -> WaitingRoom | None:

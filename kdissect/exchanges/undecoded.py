@@ -159,13 +159,13 @@ FieldPath: TypeAlias = "tuple[bool, tuple[str, ...]]"
 
 
 class MentionsPlan(NamedTuple):
-    """Where both messages of an API in one version have what conditions ask for.
+    """Where both messages of an API in one version have what conditions need.
 
     Attributes:
         bodies: see ``Undecoded.core``.
         topics: see ``content.topic_plan``.
         groups: see ``first_names``; only in requests.
-        fields: those with values that are asked for; None: it has none.
+        fields: those whose values conditions need; None: it has none.
         pace: whether it is a Fetch of any kind, and ``is_recent``. None: its latency is not split.
         structs: with topic IDs, see ``topic_structs``.
         tags: see ``Undecoded``.

@@ -13,7 +13,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.clusters import Clusters
-from kdissect.exchanges.learned import DESCRIBE_CLUSTER, METADATA
+from kdissect.exchanges.learned import NAMING
 from kdissect.names import kept
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, fed, merged, own, summed
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
-
-
-NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
-"""Keys of the APIs whose responses name a cluster and its brokers."""
 
 
 @summed

@@ -403,6 +403,7 @@ class ConnectionLog(Survey):
         self.on_row: list[Callable[[ConnectionLogRow], object]] = []
         self.on_name: list[Callable[[Resolved], object]] = []
         self._rows: dict[ConnectionKey, ConnectionLogRow] = {}
+        self._ended: dict[ConnectionKey, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
         self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
 
@@ -497,7 +498,9 @@ class ConnectionLog(Survey):
         return row
 
     def finished(self) -> list[ConnectionLogRow]:
-        """The rows completed since the last call."""
+        """The rows completed since the last call, in the order in which connections ended: the last exchanges
+        of some come late, together with others.
+        """
         rows = self._finished
         if rows:
             self._finished = []
@@ -506,18 +509,22 @@ class ConnectionLog(Survey):
     def close(self) -> list[ConnectionLogRow]:
         """All remaining rows, because reading stopped before they were complete."""
         self._finished += (row for row in self._unopened if row.broker in self.listeners)
-        self._finished += self._rows.values()
+        self._finished += {**self._ended, **self._rows}.values()
+        self._ended.clear()
         self._rows.clear()
         self._unopened.clear()
         return self.finished()
 
     def _finish(self, row: ConnectionLogRow) -> None:
         assert row.exchanges_total is not None
+        self._ended[row.key] = row
         if row.exchanges >= row.exchanges_total:
             if all(row.seen) and row.from_start and not row.gaps and not row.resyncs:
                 self.whole += row.kinds[ORPHAN]  # their requests are not missing
             self._pass_on(row)
-            self._finished.append(self._rows.pop(row.key))
+            del self._rows[row.key]
+            while self._ended and (key := next(iter(self._ended))) not in self._rows:
+                self._finished.append(self._ended.pop(key))
 
     def _pass_on(self, row: ConnectionLogRow) -> None:
         for callback in self.on_row:
@@ -543,6 +550,7 @@ class ConnectionFeed(ConnectionLog):
         for row in self._rows.values():
             if row.tcp is not None:
                 self._pass_on(row)
+        self._ended.clear()
         self._rows.clear()
         return []
 

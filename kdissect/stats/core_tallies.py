@@ -196,7 +196,6 @@ def _one(
             return None
         if name != topic_id:
             exchange.topic_ids[topic_id] = name
-    context.decoding.conclude(exchange)
     if latency is not None:
         parts, exchange.think_us = latency
         exchange.parts = LatencyParts(*parts)
@@ -363,5 +362,5 @@ def _row(api_key: int, version: int) -> core.native.Row | None:
         ([], []),
         (api_key in FETCHES, is_recent(api_key, version), False),
         None,
-        (plans(api.name, request, response), [], usual_events(api.name)),
+        (plans(api.name, request, response), [], usual_events(api.name), None),
     )

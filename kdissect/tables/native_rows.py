@@ -19,7 +19,7 @@ from kdissect.exchanges.content import (
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES, is_recent
-from kdissect.exchanges.learned import ADVERTISING
+from kdissect.exchanges.learned import ADVERTISING, NAMING
 from kdissect.exchanges.memory import memory_plan
 from kdissect.exchanges.nodes import places
 from kdissect.exchanges.outcomes import WAITING_APIS
@@ -35,7 +35,6 @@ from kdissect.names import kept
 from kdissect.phrases import TopicId, printable, topic_label
 from kdissect.query.where import ADDED_FIELDS
 from kdissect.sinks.plan import CommonPlan, ConnectionPlan, RecordPlan, RowPlan, TimeFormat
-from kdissect.stats.by_cluster import NAMING
 from kdissect.tables.columns import BY_NAME, FIELD, OBJECT, RECORD, RECORD_NAMES, file_name, text_getter
 from kdissect.tables.exchanges import BODIES, EXCHANGE_EXPORT_ONLY
 from kdissect.tables.native_whole import whole_plan
@@ -644,8 +643,12 @@ def native_row(api_key: int, version: int, *, shows_values: bool = True) -> core
         ([_names(path) for path in record_paths(request)], [_names(path) for path in record_paths(response)]),
         (api_key in FETCHES, is_recent(api_key, version), known.has_configs and shows_values),
         user_data() if known.follows and shows_values else None,
-        (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
-        (*places(api_key, request, response), api_key in ADVERTISING, api_key in NAMING),
+        (
+            plans(_stub(api_key).api, request, response),
+            _FIELDS,
+            usual_events(_stub(api_key).api),
+            (*places(api_key, request, response), api_key in ADVERTISING, api_key in NAMING),
+        ),
     )
 
 

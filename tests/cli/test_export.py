@@ -323,7 +323,8 @@ def test_killed_in_the_middle_and_run_again(export: Exporting, tmp_path: Path, o
     options = [str(long), "--rotate", "20KB"]
     assert export(*options, "-o", tmp_path / "expected").status == OK
     command = [sys.executable, "-c", KILLED, "export", *options, "-o", str(out)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    pure = os.environ | {"KDISSECT_PURE": "1"}  # the core would finish most of them
+    assert subprocess.run(command, check=False, env=pure).returncode == -signal.SIGKILL
     assert list(out.rglob("*.unfinished"))
     assert manifest(out / "exchanges")["complete"] is False
     assert export(*options, "-o", out).status == OK

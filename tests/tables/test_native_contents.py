@@ -168,17 +168,17 @@ REJECTED = [
 
 
 def test_versions_that_are_not_supported(tmp_path: Path) -> None:
-    asked = request(API_VERSIONS, 4, {"client_software_name": "a", "client_software_version": "1"})
+    sent = request(API_VERSIONS, 4, {"client_software_name": "a", "client_software_version": "1"})
     supported = [{"api_key": PRODUCE, "min_version": 0, "max_version": 9}]
     exchanges = []
     for rest in REJECTED:
         exchanges += [
-            Template(asked, sized(bytes(4) + ERROR + rest)),
+            Template(sent, sized(bytes(4) + ERROR + rest)),
             exchange_of(API_VERSIONS, 0, {}, {"api_keys": supported}),
             exchange_of(HEARTBEAT, 4, {}, {"throttle_time_ms": 3}),
         ]
     assert taken_of(exchanges, tmp_path / "capture") == len(exchanges)
-    with_more = [Template(asked, sized(bytes(4) + ERROR + REJECTED[2] + b"more"))]
+    with_more = [Template(sent, sized(bytes(4) + ERROR + REJECTED[2] + b"more"))]
     assert taken_of(with_more, tmp_path / "more") == 0  # there is an anomaly
 
 
@@ -195,8 +195,8 @@ def test_throttled_clients(seed: int, tmp_path: Path) -> None:
                 error = {"error_code": random.choice([0, 0, 41])}
                 return exchange_of(API_VERSIONS, 2, {}, {"api_keys": [supported]} | error | throttle_ms)
             case 1:
-                asks = {"min_bytes": random.choice([0, 1]), "max_wait_ms": 500, "session_epoch": 1}
-                return exchange_of(FETCH, random.choice([7, 12]), asks, throttle_ms)
+                limits = {"min_bytes": random.choice([0, 1]), "max_wait_ms": 500, "session_epoch": 1}
+                return exchange_of(FETCH, random.choice([7, 12]), limits, throttle_ms)
             case _:
                 return exchange_of(HEARTBEAT, random.choice([1, 4]), {}, throttle_ms)
 

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use crate::exchanges::connection::Frame;
+use crate::exchanges::guarded::{Configs, Protocols};
 use crate::exchanges::nodes::NodePlan;
 use crate::exchanges::topic_names::TopicIds;
 use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
 use crate::exchanges::values::{FieldPath, Given};
-use crate::exchanges::withheld::{Configs, Protocols};
 use crate::kafka::entries::record_count;
 use crate::kafka::tree::{each, elements, name_of, Bodies, Decoded, Name, TopicNames, Value};
 use crate::{Odd, Why};

@@ -3,6 +3,7 @@
 pub mod connection;
 pub mod content;
 pub mod fetch_sessions;
+pub mod guarded;
 pub mod latency;
 pub mod memory;
 pub mod nodes;
@@ -11,4 +12,3 @@ pub mod topic_names;
 pub mod touched;
 pub mod usage;
 pub mod values;
-pub mod withheld;

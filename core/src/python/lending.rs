@@ -726,13 +726,6 @@ impl Lending {
         self.give_back(py)
     }
 
-    /// Gives back what connections remember that are no longer here, as far as conditions depend on it.
-    fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.conditions
-            .as_mut()
-            .map_or(Ok(()), |conditions| conditions.give_back(py))
-    }
-
     /// Bytes held, including overhead.
     #[getter]
     fn held(&self) -> usize {
@@ -958,6 +951,13 @@ impl Lending {
 }
 
 impl Lending {
+    /// Gives back what connections remember that are no longer here, as far as conditions depend on it.
+    fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.conditions
+            .as_mut()
+            .map_or(Ok(()), |conditions| conditions.give_back(py))
+    }
+
     /// The number that stands for an interface. None: there are too many, until all connections have gone.
     fn interface(&mut self, interface: &Bound<'_, PyAny>) -> Option<usize> {
         let address = interface.as_ptr() as usize;

@@ -8,8 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
+use crate::exchanges::guarded::{Protocols, UserData};
 use crate::exchanges::topic_names::{TopicIds, TopicStruct};
-use crate::exchanges::withheld::{Protocols, UserData};
 use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, Payload, ReadNames, TopicNames, KNOWN_NAMES};
 use crate::python::decoder::structure;
 use crate::python::projected::{projected, Kept};

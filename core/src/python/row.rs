@@ -8,7 +8,7 @@ use crate::exchanges::content::{self, First, GroupEvents, Mentions, PacePlan, To
 use crate::exchanges::nodes::{NodePlace, NodePlan};
 use crate::exchanges::usage::Fields;
 use crate::exchanges::values::FieldPath;
-use crate::exchanges::{touched, withheld};
+use crate::exchanges::{guarded, touched};
 use crate::python::line::{BodiesForm, Names, TopicStructForms, UserDataForm};
 
 /// What the columns of an exchange need, for one version of an API.
@@ -18,11 +18,12 @@ pub struct PyRow(pub Arc<content::Row>);
 /// See [`First`].
 type FirstForm = (Vec<Vec<String>>, Option<(String, i64, i64)>);
 
-/// Where partitions are in request and response, the names of fields, and which [`GroupEvents`] it is.
+/// Where partitions are in request and response, the names of fields, which [`GroupEvents`] it is, and nodes.
 type OtherTables = (
     Option<(Option<PyPartitionPlan>, Option<PyPartitionPlan>)>,
     Vec<Vec<String>>,
     String,
+    Option<NodesForm>,
 );
 
 /// Where brokers are named in request and response, and whether those in the response are advertised, and of its
@@ -33,7 +34,6 @@ type NodesForm = (Vec<PyNodePlace>, Vec<PyNodePlace>, bool, bool);
 impl PyRow {
     /// Arguments: see [`BodiesForm`], and [`content::Row`].
     #[new]
-    #[pyo3(signature = (bodies, topics, group_and_transaction, records, flags, user_data, other_tables, nodes=None))]
     fn new(
         bodies: BodiesForm<'_>,
         topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
@@ -42,11 +42,10 @@ impl PyRow {
         flags: (bool, bool, bool),
         user_data: Option<Vec<UserDataForm<'_>>>,
         other_tables: OtherTables,
-        nodes: Option<NodesForm>,
     ) -> PyResult<Self> {
         let names = Names::default();
         let (group, transaction) = group_and_transaction;
-        let (partitions, fields, group_events) = other_tables;
+        let (partitions, fields, group_events, nodes) = other_tables;
         let (is_fetch, is_recent, has_configs) = flags;
         let paths = |paths: Vec<Vec<String>>| paths.iter().map(|path| names.numbers(path)).collect();
         let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
@@ -74,7 +73,7 @@ impl PyRow {
             },
             nodes: nodes.map(|nodes| node_plan(&names, nodes)),
             protocols: user_data.map(|formats| names.protocols(formats)).transpose()?,
-            configs: has_configs.then(|| withheld::Configs {
+            configs: has_configs.then(|| guarded::Configs {
                 value: names.number("value"),
                 names: ["name", "key"].map(|name| names.number(name)),
                 is_sensitive: names.number("is_sensitive"),

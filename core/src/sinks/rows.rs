@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::exchanges::content::Row;
+use crate::exchanges::guarded::ProtocolNames;
 use crate::exchanges::touched::Touched;
 use crate::exchanges::values::FieldPath;
-use crate::exchanges::withheld::ProtocolNames;
 use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::clock::Clock;
 use crate::sinks::connection_log::Log;
