@@ -358,7 +358,7 @@ CASES: list[tuple[str, int, Body, Body | None, str]] = [
         1,
         {"components": [{"entity_type": "user"}], "strict": False},
         {},
-        "components: 1",
+        "user",
     ),
 ]
 

@@ -444,7 +444,7 @@ DIFFERENCES = [
     ),
     Difference(
         "connections are in the order in which their ends are noticed, which is between blocks of packets",
-        ("pcapng", "live pipe"),
+        ("pcapng",),
         ("export",),
         _connections_in_order,
         capture="kafka-0.11",

@@ -402,6 +402,9 @@ impl Sink for Tallies {
         let (request, response) = (exchange.request, exchange.response);
         let decoded = exchange.decoded(&row.bodies, tags, plan.common.budget)?;
         let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
+        if throttle_time_ms != 0 {
+            return Err(Why::Throttled.odd());
+        }
         let has_errors = !decoded.errors.is_empty();
         exchange.check_errors(has_errors)?;
         decoded.check()?;
@@ -451,7 +454,7 @@ impl Sink for Tallies {
         let cluster = row.cluster(api_key, &decoded);
         let is_new_cluster = connection.check_cluster(plan, cluster)?;
         let known = connection.splitter.known();
-        let mut is_alone = has_errors || throttle_time_ms != 0;
+        let mut is_alone = has_errors;
         if let (Ok(CountedContent::Fetch(fetch)), true) = (&mut found, exchange.is_selected) {
             connection.take_over(fetch)?;
             is_alone |= !fetch.is_plain();
@@ -468,10 +471,7 @@ impl Sink for Tallies {
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         is_alone |= parts.only_queued_us().is_none();
-        if api_key == FETCH
-            && exchange.is_selected
-            && (throttle_time_ms != 0 || parts.only_queued_us().is_none())
-        {
+        if api_key == FETCH && exchange.is_selected && parts.only_queued_us().is_none() {
             return Err(Why::Throttled.odd());
         }
         is_alone |= matches!(parts.rest, Rest::Service(us) if us >= plan.slow_us);
