@@ -478,13 +478,16 @@ class Dissection:
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
-            if self._queue is None:
-                if items or not waiting is before is None:
-                    yield Step(events, items, self._held_since(waiting))
-                continue
-            before, since = since, self._held_since(waiting)
-            if items or since != before or self._queue.queued[0] != self._left_queued:
+            if items:
+                since = self._held_since(waiting)
                 yield Step(events, items, since)
+            elif self._queue is None:
+                if not waiting is before is None:
+                    yield Step(events, items, self._held_since(waiting))
+            else:
+                before, since = since, self._held_since(waiting)
+                if since != before or self._queue.queued[0] != self._left_queued:
+                    yield Step(events, items, since)
         yield from self._last_steps()
 
     def _last_steps(self) -> Iterator[Step]:
