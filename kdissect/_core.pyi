@@ -40,8 +40,7 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``RowPlan.is_secret``: which configs are credentials is decided in Python only.
 * ``RowPlan.rejected``: see ``LinePlan.rejected``.
 * ``RowPlan.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``RowPlan.learn``, ``RecordPlan.learn``: clusters are learned once for all
-  exchanges, in Python.
+* ``RowPlan.learn``, ``RecordPlan.learn``: clusters are learned once for all exchanges, in Python.
 * ``WholePlan.events``: the events of groups are read in Python; called once for each exchange that joins or
   leaves a group, or is a heartbeat with an error or of the new protocols.
 * ``WholePlan.take_brokers``, ``take_alive``, ``take_events``: tables of all exchanges, those in Python too.

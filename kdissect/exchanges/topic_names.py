@@ -155,9 +155,8 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self.learns = not self._knows_all
         self.unnamed: frozenset[str] = frozenset()
         self._has_parts = False  # whether an item may be held that can be divided
-        self._latest_ns = (
-            0  # completion of the latest item; ``NEVER_NS`` once that has gone back, while any waits
-        )
+        # completion of the latest item; ``NEVER_NS`` once that has gone back, while any waits
+        self._latest_ns = 0
 
     def _prepare(self, item: Item) -> list[Item]:
         if not self._held:

@@ -152,9 +152,9 @@ class ConnectionPlan(NamedTuple):
             name and version, principal and SASL mechanism of the client; the first client ID; how many are
             answered, how many of these are no handshake, and how many expect no response; whether any is
             selected; bytes of requests and responses; start of the first and end of the last; begin and end
-            of the latency of the last one whose API is not among ``waiting``; keys of the APIs that are; the
-            sum of throttle times, until when they hold, and whether a response refuses the client: these are
-            known in a ``TallyPlan``. It is called before the sink takes what was made of them.
+            of the latency of the last one whose API is not among ``waiting``; keys of the APIs that are; and
+            whether a response refuses the client, which is known in a ``TallyPlan``. It is called before the
+            sink takes what was made of them.
         waiting: keys of APIs.
     """
 

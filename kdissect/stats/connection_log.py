@@ -472,7 +472,7 @@ class ConnectionLog(Survey):
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
         waited: Sequence[int],
-        noted: tuple[int, int, bool],
+        is_refused: bool,
     ) -> None:
         """Take consecutive exchanges of a connection, all whole and without anomalies; see
         ``sink.ConnectionPlan``.
@@ -483,9 +483,7 @@ class ConnectionLog(Survey):
         row.is_selected = row.is_selected or is_selected
         row.cluster_id = info.cluster_id
         row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
-        row.throttle_ns += noted[0]
-        row.muted_ns = max(row.muted_ns, noted[1])
-        row.is_refused = row.is_refused or noted[2]
+        row.is_refused = row.is_refused or is_refused
         if row.exchanges_total is not None:
             self._finish(row)
 

@@ -239,7 +239,7 @@ pub struct Mentions {
     pub request_topics: Option<Topics>,
     pub response_topics: Option<Topics>,
     pub groups: First,
-    /// Values that are asked for; None: no version of the API has such a field.
+    /// Where the values are that conditions need; None: no version of the API has such a field.
     pub fields: Vec<Option<FieldPath>>,
     /// What its latency depends on, if that is split.
     pub pace: Option<PacePlan>,

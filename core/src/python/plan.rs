@@ -173,7 +173,7 @@ impl Receivers {
                     times,
                     counted.last_call,
                     counted.waited,
-                    (counted.throttle_ns, counted.muted_ns, counted.is_refused),
+                    counted.is_refused,
                 );
                 give_to(py, &self.connection, arguments)
             }

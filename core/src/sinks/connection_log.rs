@@ -6,8 +6,6 @@ use crate::exchanges::connection::API_VERSIONS;
 use crate::sinks::facts::{Answered, Handle, Known, Unacknowledged};
 use crate::Odd;
 
-const MS_NS: i64 = 1_000_000;
-
 /// The counts since the caller last took them.
 pub struct Log {
     /// Keys of APIs whose responses brokers may delay.
@@ -28,9 +26,6 @@ pub struct Counted {
     /// Those of them that are no handshake; see `HANDSHAKE_APIS` of kdissect/stats/connection_log.py.
     pub served: u64,
     pub unacknowledged: u64,
-    /// The sum of throttle times, and until when the last of them holds.
-    pub throttle_ns: i64,
-    pub muted_ns: i64,
     /// Whether a response refuses the client.
     pub is_refused: bool,
     pub is_selected: bool,
@@ -97,8 +92,6 @@ impl Counted {
             exchanges: 0,
             served: 0,
             unacknowledged: 0,
-            throttle_ns: 0,
-            muted_ns: 0,
             is_refused: false,
             is_selected: false,
             bytes: [0, 0],
@@ -136,16 +129,6 @@ impl Counted {
         } else {
             self.last_call = Some((request.end_ns, response.start_ns));
         }
-    }
-
-    /// Adds what a response says: its throttle time, and whether it refuses the client.
-    pub fn note_response(&mut self, throttle_time_ms: i64, end_ns: i64, is_refused: bool) {
-        if throttle_time_ms != 0 {
-            let throttle_ns = throttle_time_ms.max(0) * MS_NS;
-            self.throttle_ns += throttle_ns;
-            self.muted_ns = self.muted_ns.max(end_ns + throttle_ns);
-        }
-        self.is_refused |= is_refused;
     }
 
     /// Adds a request that expects no response.

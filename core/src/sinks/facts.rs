@@ -138,42 +138,25 @@ pub struct Framed<'a> {
 
 impl<'a> From<&Answered<'a>> for Framed<'a> {
     fn from(exchange: &Answered<'a>) -> Self {
-        let &Answered {
-            known,
-            interface,
-            number,
-            header,
-            request,
-            response,
-            ..
-        } = exchange;
         Framed {
-            known,
-            interface,
-            number,
-            header,
-            request,
-            response: Some(response),
+            known: exchange.known,
+            interface: exchange.interface,
+            number: exchange.number,
+            header: exchange.header,
+            request: exchange.request,
+            response: Some(exchange.response),
         }
     }
 }
 
 impl<'a> From<&Unacknowledged<'a>> for Framed<'a> {
     fn from(exchange: &Unacknowledged<'a>) -> Self {
-        let &Unacknowledged {
-            known,
-            interface,
-            number,
-            header,
-            request,
-            ..
-        } = exchange;
         Framed {
-            known,
-            interface,
-            number,
-            header,
-            request,
+            known: exchange.known,
+            interface: exchange.interface,
+            number: exchange.number,
+            header: exchange.header,
+            request: exchange.request,
             response: None,
         }
     }

@@ -401,8 +401,7 @@ impl Sink for Tallies {
         let (row, tags, _) = self.apis.get(&plan.common, exchange.header)?;
         let (request, response) = (exchange.request, exchange.response);
         let decoded = exchange.decoded(&row.bodies, tags, plan.common.budget)?;
-        let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
-        if throttle_time_ms != 0 {
+        if row.throttle_time_ms(&decoded).is_some_and(|ms| ms != 0) {
             return Err(Why::Throttled.odd());
         }
         let has_errors = !decoded.errors.is_empty();
@@ -470,11 +469,11 @@ impl Sink for Tallies {
         let (parts, noted) = connection.splitter.split(&plan.memory, exchange, row, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        is_alone |= parts.only_queued_us().is_none();
-        if api_key == FETCH && exchange.is_selected && parts.only_queued_us().is_none() {
+        let is_throttled = parts.only_queued_us().is_none(); // or that is not known
+        if is_throttled && fetch.is_some() {
             return Err(Why::Throttled.odd());
         }
-        is_alone |= matches!(parts.rest, Rest::Service(us) if us >= plan.slow_us);
+        is_alone |= is_throttled || matches!(parts.rest, Rest::Service(us) if us >= plan.slow_us);
         let (mut alike, mut slow) = (None, None);
         if let (Ok(found), true) = (&found, exchange.is_selected && !is_alone) {
             let member = member(found, &decoded, &row.counted)?;
@@ -531,9 +530,7 @@ impl Sink for Tallies {
         }
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
         connection.log.add(exchange, client_text, bytes, &plan.waiting);
-        connection
-            .log
-            .note_response(throttle_time_ms, response.end_ns, is_refused);
+        connection.log.is_refused |= is_refused;
         connection.log.place = self.added;
         self.added += 1;
         let sessions = &mut connection.splitter.memory.sessions;
