@@ -52,7 +52,20 @@ COMMANDS = {
     "read --csv": (*FILTERS, "--fields api", "--names whole"),
     "summary": (*FILTERS, "--by api,client", "--by topic", "--interval 10s"),
     "check": FILTERS,
-    "records": (*FILTERS[:9], "--offset 5..", "--unique", "-c 1000000000", "--names whole", "-t r"),
+    "records": (
+        *FILTERS[:7],
+        "--since 2000-01-01",
+        "--offset 5..",
+        "--key '*a*'",
+        "--grep x",
+        "--unique",
+        "-Y 'partition == 3'",
+        "-Y 'value contains \"x\"'",
+        "--fields time,topic,offset,key,value",
+        "-c 1000000000",
+        "--names whole",
+        "-t r",
+    ),
     "export --format parquet --overwrite -o OUT": FILTERS,
 }
 """Options beside each command."""
