@@ -461,7 +461,14 @@ def test_the_end_of_a_capture(
     assert '"topic":null' in done.out or options != ("--json",)
 
 
-@pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch"), ("--csv", "-e", "key"),
+        ("--unique", "--limits", "unique_records=5"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_the_last_of_so_many_records(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
