@@ -444,9 +444,12 @@ def test_chatty_clients(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--json",), ("--csv",), (), ("--json", "--error", "*"), ("--topic", "*r*", "--partition", "0")],
+    [
+        ("--json",), ("--csv",), (), ("--json", "--error", "*"), ("--topic", "*r*", "--partition", "0"),
+        ("--topic", "*r*", "--names", "window", "-c", "3"),
+    ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_the_end_of_a_capture(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
