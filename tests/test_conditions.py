@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
+LIST_OFFSETS = 2
 BASICS = "samples/kafka-4-basics.pcap"
 CLUSTER = "samples/kafka-4-cluster.pcap.gz"
 SMALL = [BASICS, "samples/mock-acks0.pcap", "samples/midstream.pcap"]
@@ -171,6 +172,21 @@ def test_the_core_selects_by_the_same_values(
         if IS_DEEP or (has_any and not any(rows)):
             rows.append(shown(capsys, taken, *options, CLUSTER))
         assert any(rows) or not has_any
+
+
+@pytest.mark.parametrize("place", ["< 0", "<= -9223372036854775808", ">= -1e300", "> 9e18", "in (-1e19..-1)"])
+def test_the_smallest_and_the_largest_number(
+    place: str, tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = Talk()
+    talk.handshake()
+    for number, offset in enumerate((0, -1 << 63, (1 << 63) - 1)):
+        partitions = [{"partition_index": 0, "offset": offset}]
+        talk.client_sends(request(LIST_OFFSETS, 6, correlation_id=number))
+        body = {"topics": [{"name": "t", "partitions": partitions}]}
+        talk.broker_sends(response(LIST_OFFSETS, 6, body, correlation_id=number))
+    path = write(tmp_path / "offsets.pcap", talk)
+    assert shown(capsys, taken, "read", "-Y", f"response.topics.partitions.offset {place}", path) > 0
 
 
 @pytest.mark.parametrize("text", ["api == 'Fetch' and queued_us > 0", "request.max_wait_ms == 500"])

@@ -185,7 +185,16 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-OUTPUTS = [[], ["-V"], ["-x"], ["-V", "-x"], ["--json"], ["--csv"], ["-q"]]
+FIELDS = (
+    "request.topics.configs.value", "request.resources.configs.value", "response.results.configs.value",
+    "response.results.configs.synonyms.value", "response.topics.error_message",
+    "response.responses.error_message",
+)  # fmt: skip
+IN_FIELDS = ["-e", ",".join((*FIELDS, "request.topics", "response.results"))]
+OUTPUTS = [
+    [], ["-V"], ["-x"], ["-V", "-x"], ["--json"], ["--csv"], ["-q"],
+    IN_FIELDS, ["--json", *IN_FIELDS], ["--csv", *IN_FIELDS],
+]  # fmt: skip
 OPENED = [["-V", "--records"], ["-x", "--records"], ["--json", "--records"], ["--csv", "--records"]]
 
 
@@ -210,6 +219,16 @@ def test_no_output_shows_a_credential(capture: Path, options: list[str]) -> None
     assert result.exit_code == 0
     assert [secret for secret in SECRETS if shown(result.output, secret)] == []
     assert not shown(result.output, b"hunter2")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_filter_compares_a_credential(capture: Path, field: str) -> None:
+    """What it selects would say what one contains."""
+    expression = f"{field} contains 'hunter2'"
+    result = CliRunner().invoke(kdissect, ["read", "-Y", expression, str(capture)], catch_exceptions=False)
+    assert result.stdout == ""
+    options = ["read", "--show-secrets", "-Y", expression, str(capture)]
+    assert CliRunner().invoke(kdissect, options, catch_exceptions=False).stdout
 
 
 @pytest.mark.parametrize(

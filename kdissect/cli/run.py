@@ -143,7 +143,8 @@ def report(run: Run, exchanges: int) -> None:
     if totals.fault is not None:
         warn(f"warning: {totals.fault}; the rest was not read")
     report_totals(totals, shown=exchanges, complete=run.complete, unmet=run.query.filter.unmet)
-    report_unnamed(run.query)
+    if run.complete or run.interrupted:  # after --count, some that are not shown were checked, and some not
+        report_unnamed(run.query)
     if run.live is not None:
         run.live.report(totals.counts["exchanges"], exchanges)
 

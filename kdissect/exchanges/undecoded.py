@@ -17,7 +17,7 @@ from kdissect.exchanges.topic_names import may_have_topic_ids, naming_structs, t
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import ENVELOPE, BodyLayout
 from kdissect.kafka.compiler import core_struct, has_rare_types
-from kdissect.kafka.headers import API_VERSIONS, RequestHeader, response_header_version
+from kdissect.kafka.headers import RequestHeader, response_header_version
 from kdissect.kafka.internal.payloads import (
     JOIN_GROUP,
     PAYLOAD_MESSAGES,
@@ -189,10 +189,10 @@ def mentions_plan(
     Python. ``splits``: whether the latency is split.
     """
     known = undecoded(api_key, version, shows_values=False)
-    if known is None or (splits and api_key == API_VERSIONS):  # which says how brokers throttle
+    if known is None:
         return None
     paths = [each if _has_field(known, each) else None for each in fields]
-    if any(paths) and undecoded(api_key, version) is None:
+    if any(paths) and (known.has_configs or undecoded(api_key, version) is None):
         return None
     both = BodyLayout(known.request, version), BodyLayout(known.response, version)
     topics: tuple[Any, Any] = (None, None)

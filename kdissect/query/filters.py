@@ -109,11 +109,12 @@ _LEFT: CoreTest = ("left",)
 _COSTS = {"of_client": 0, "number": 1, "errors": 2, "mentions": 3, "values": 3, "left": 4}
 _NOTHING, _SELECTED, _EXCLUDED = range(3)
 """What a name in an exchange says of it."""
-_ALL = -MAX_INT64, MAX_INT64
+_MIN_INT64 = -MAX_INT64 - 1
+_ALL = _MIN_INT64, MAX_INT64
 _LAST = chr(sys.maxunicode)
 _INEQUALITIES: Mapping[str, Callable[[float], tuple[int, int]]] = {
-    "<": lambda constant: (-MAX_INT64, ceil(constant) - 1),
-    "<=": lambda constant: (-MAX_INT64, floor(constant)),
+    "<": lambda constant: (_MIN_INT64, ceil(constant) - 1),
+    "<=": lambda constant: (_MIN_INT64, floor(constant)),
     ">": lambda constant: (floor(constant) + 1, MAX_INT64),
     ">=": lambda constant: (ceil(constant), MAX_INT64),
 }

@@ -7,6 +7,7 @@ the lines.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kdissect.sinks.plan import Plan
@@ -155,13 +156,15 @@ class RecordRows(Each):
         """Write rows of the core: one for each record, up to the last that is wanted."""
         self._source.exchanges += exchanges
         assert self._native is not None
+        mark = self._native.row_mark
+        room = None if self._max_rows is None else self._max_rows - self.rows
         if (is_first := self._source.is_first) is not None:
             _, *pieces = output.split(_AROUND)
             both = zip(pieces[::2], pieces[1::2], strict=True)
-            output = b"".join(row for position, row in both if is_first(position.decode()))
-        mark = self._native.row_mark
+            firsts = (row for position, row in both if is_first(position.decode()))
+            output = b"".join(islice(firsts, room))
         rows = output.count(mark)
-        if self._max_rows is not None and (room := self._max_rows - self.rows) < rows:
+        if room is not None and room < rows:
             rows = room
             output = output[: _end_of_row(output, mark, rows)]
         self.rows += rows

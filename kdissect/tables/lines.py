@@ -598,6 +598,8 @@ class FieldLines:
 
 
 _ROW = b"\xff"
+_EMPTY_ROW = _ROW + b"\r\n"
+"""Of CSV, without any cell that is not empty, nor a comma."""
 _JOINED_LATER = {"e2e_latency_us": b"\xfe", "also_in": b"\xfd"}
 
 
@@ -636,7 +638,9 @@ class RecordColumns:
     def add(self, lines: bytes) -> None:
         """Write rows of the core."""
         lines = self.fill(lines, None, None)
-        self._add(lines if self.row_mark == b"\n" else lines.replace(self.row_mark, b""))
+        if self.row_mark == _ROW:
+            lines = lines.replace(_EMPTY_ROW, b'""\r\n').replace(_ROW, b"")
+        self._add(lines)
 
 
 def _field_text(value: Any) -> str:

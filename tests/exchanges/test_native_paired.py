@@ -5,6 +5,7 @@ all is as if Python had.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from tests.segments import MILLISECOND, START_NS, Talk
 from tests.test_lending import SAMPLES, damaged, timed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kdissect.model import Exchange
 
 pytestmark = NEEDS_CORE
@@ -131,3 +130,13 @@ def test_connections_that_take_turns(
         text = same(path, monkeypatch, capfd, command)
     assert "library-2" in text
     assert offered["answered", True] > offered["answered", False]
+
+
+def test_filters_by_latencies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python splits those of requests that were retransmitted, among others on the same connection."""
+    packets = timed(Path("tests/cluster/topic-recreated.pcap.zst"))
+    path = tmp_path / "half.pcap"
+    path.write_bytes(pcap(packets[len(packets) // 2 :]))
+    assert same(path, monkeypatch, capfd, "read --csv --fields api,queued_us -Y queued_us>=0")

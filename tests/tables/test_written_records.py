@@ -444,9 +444,12 @@ def test_chatty_clients(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--json",), ("--csv",), (), ("--json", "--error", "*"), ("--topic", "*r*", "--partition", "0")],
+    [
+        ("--json",), ("--csv",), (), ("--json", "--error", "*"), ("--topic", "*r*", "--partition", "0"),
+        ("--topic", "*r*", "--names", "window", "-c", "3"),
+    ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_the_end_of_a_capture(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -461,7 +464,14 @@ def test_the_end_of_a_capture(
     assert '"topic":null' in done.out or options != ("--json",)
 
 
-@pytest.mark.parametrize("options", [("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--json",), ("--csv",), (), ("-e", "offset,value", "--api", "Fetch"), ("--csv", "-e", "key"),
+        ("--unique", "--limits", "unique_records=5"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_the_last_of_so_many_records(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -645,6 +645,7 @@ impl Lending {
         let text = PyBytes::new(py, &page.text);
         page.text.clear();
         self.receivers.give(py, handed)?;
+        self.give_back(py)?;
         Ok(key.is_ok().then_some((text, rows)))
     }
 

@@ -150,7 +150,8 @@ impl Sink for Rows {
             let protocol = (plan.follow)(exchange.known.info()?, api_key, protocols.mentioned(&decoded))?;
             protocols.open(&mut decoded, &protocol, common.budget)?;
         }
-        if let (Some(configs), [true, _] | [_, true]) = (&row.configs, self.has_body) {
+        let shows_values = self.has_body.contains(&true) || !plan.fields.is_empty();
+        if let (Some(configs), true) = (&row.configs, shows_values) {
             configs.check(&decoded, &plan.is_secret)?;
         }
         let replica_id = row
