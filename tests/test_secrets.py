@@ -277,6 +277,57 @@ def test_only_messages_about_a_resource_with_a_redacted_value_are_redacted(
     assert "Invalid value hunter2" in result.output
 
 
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nothing is unusual here but the configs."""
+    secret = config("my.password", "hunter2")
+    marked = config("innocent", "hunter2", is_sensitive=True, synonyms=[config("innocent", "hunter2")])
+    resource = {"resource_type": 2, "resource_name": "t"}
+    talk = Talk().handshake()
+    for number, (api, version, requested, answered) in enumerate(
+        [
+            (DESCRIBE_CONFIGS, 4, {}, {"results": [{**resource, "configs": [secret, marked]}]}),
+            (ALTER_CONFIGS, 2, {"resources": [{**resource, "configs": [secret]}]}, {}),
+            (INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [{**resource, "configs": [secret]}]}, {}),
+            (CREATE_TOPICS, 7, {"topics": [{"name": "t", "configs": [secret]}]}, {}),
+        ]
+    ):
+        talk.client_sends(request(api, version, requested, correlation_id=number))
+        talk.broker_sends(response(api, version, answered, correlation_id=number))
+    path = tmp_path_factory.mktemp("usual") / "usual.pcap"
+    path.write_bytes(pcap((packet.time_ns, packet.data) for packet in talk.packets))
+    return path
+
+
+_CONFIG_VALUES = (
+    "response.results.configs.value",
+    "response.results.configs.synonyms.value",
+    "request.resources.configs.value",
+    "request.topics.configs.value",
+)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--csv"]], ids=" ".join)
+@pytest.mark.parametrize("field", [*_CONFIG_VALUES, "response.results", "request.resources", "request.topics"])
+def test_no_field_shows_a_credential(usual: Path, options: list[str], field: str) -> None:
+    arguments = ["read", *options, "--fields", field, str(usual)]
+    result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
+    assert "withheld" in result.output
+    assert not shown(result.output, b"hunter2")
+    result = CliRunner().invoke(kdissect, [*arguments, "--show-secrets"], catch_exceptions=False)
+    assert "hunter2" in result.output
+
+
+@pytest.mark.parametrize("field", _CONFIG_VALUES)
+@pytest.mark.parametrize("test", ['== "hunter2"', '=~ "h.n"', 'startswith "h"'])
+def test_no_condition_tells_of_a_credential(usual: Path, field: str, test: str) -> None:
+    arguments = ["read", "-Y", f"{field} {test}", str(usual)]
+    result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
+    assert result.stdout == ""
+    result = CliRunner().invoke(kdissect, [*arguments, "--show-secrets"], catch_exceptions=False)
+    assert result.stdout
+
+
 def test_a_request_that_was_not_captured_whole_may_have_had_credentials() -> None:
     data = response_payload(INCREMENTAL_ALTER_CONFIGS, 1, quoting("x", "a"))
     for answered in (None, {"resources": [], "_undecoded": b"?"}):

@@ -103,6 +103,8 @@ pub struct Rows {
     bodies: [Vec<u8>; 2],
     /// Which bodies to write.
     has_body: [bool; 2],
+    /// Whether anything of bodies is written that is shown only under a condition.
+    shows_values: bool,
     /// None: no latency is split.
     splitters: Option<Splitters>,
 }
@@ -116,8 +118,10 @@ impl Rows {
         };
         let has = |content| contents().any(|each| *each == content);
         let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::Think | Content::LongPoll);
+        let has_body = [has(Content::Request), has(Content::Response)];
         Rows {
-            has_body: [has(Content::Request), has(Content::Response)],
+            has_body,
+            shows_values: has_body.contains(&true) || !plan.fields.is_empty(),
             splitters: memory.filter(|_| contents().any(of_parts)).map(Splitters::new),
             plan,
             apis: KnownApis::default(),
@@ -150,8 +154,7 @@ impl Sink for Rows {
             let protocol = (plan.follow)(exchange.known.info()?, api_key, protocols.mentioned(&decoded))?;
             protocols.open(&mut decoded, &protocol, common.budget)?;
         }
-        let shows_values = self.has_body.contains(&true) || !plan.fields.is_empty();
-        if let (Some(configs), true) = (&row.configs, shows_values) {
+        if let Some(configs) = row.configs.as_ref().filter(|_| self.shows_values) {
             configs.check(&decoded, &plan.is_secret)?;
         }
         let replica_id = row
