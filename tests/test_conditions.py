@@ -294,6 +294,24 @@ def test_fields_of_bodies(
     assert shown(capsys, taken, "read", *form, "--fields", fields, BASICS)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_taken"),
+    [
+        (("-e", "response.api_keys.api_key"), True),
+        (("-e", "response.error_code,request.client_software_name"), True),
+        (("-Y", "not response.api_keys"), False),
+        (("-Y", "response.error_code == 35"), True),
+        (("-Y", "service_us >= 0 and throttled_us == 0"), True),
+    ],
+)
+def test_a_version_that_the_broker_does_not_support(
+    options: tuple[str, ...], is_taken: bool, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It responds to ApiVersions in version 0, of which the core decodes the error. Another try succeeds."""
+    arguments = *options, "--api", "ApiVersions", "samples/mock-acks0.pcap"
+    assert (shown(capsys, taken, "read", *arguments) > 0) == is_taken
+
+
 @pytest.mark.parametrize("field", ["request._tags", "anomalies.kind", "request.topic_data._tags"])
 def test_what_no_message_has_on_the_wire_is_left(
     field: str, taken: list[int], capsys: pytest.CaptureFixture[str]

@@ -37,7 +37,7 @@ class MemoryState(NamedTuple):
 class MemoryPlan(NamedTuple):
     """How the core gets the memory of connections, to split latencies and continue fetch sessions itself.
 
-    Usual exchanges have no anomaly, nothing retransmitted, and no API that identifies the client.
+    Usual exchanges have no anomaly, and nothing retransmitted.
 
     Attributes:
         lend: returns the memory of a connection before its next exchange.

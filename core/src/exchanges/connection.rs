@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::kafka::tree::{Bodies, Decoded};
 use crate::net::analysis::Analysis;
 use crate::net::packet::{Segment, ACK, CONTROL, FIN, RST, SYN};
 use crate::tls::records::Records;
@@ -22,6 +23,8 @@ const SIZE_BYTES: usize = 4;
 const CORRELATION_ID_BYTES: usize = 4;
 const PRODUCE: i16 = 0;
 pub const API_VERSIONS: i16 = 18;
+/// The first bytes of an ApiVersions response of any version.
+const UNSUPPORTED_VERSION: i16 = 35;
 /// Overhead of an outstanding request, as in pairing.py.
 const EXCHANGE_COST: usize = 1024;
 /// As in pairing.py.
@@ -161,6 +164,28 @@ impl Header {
     /// The bytes of the client ID in the frame.
     pub fn raw_client_id<'a>(&self, frame: &'a Frame) -> Option<&'a [u8]> {
         frame.data.get(self.client_id.clone()?)
+    }
+
+    /// Whether the broker does not support this version of ApiVersions, and responds in version 0 (KIP-511).
+    pub fn is_rejected(&self, response: &Frame) -> bool {
+        let body = response.data.get(CORRELATION_ID_BYTES..);
+        let error = UNSUPPORTED_VERSION.to_be_bytes();
+        self.api_key == API_VERSIONS && body.is_some_and(|body| body.starts_with(&error))
+    }
+
+    /// Adds the response to a decoded request. `tags`: as for `response_body`. Of one that `is_rejected`, only the
+    /// error: clients need no more, and some brokers send no more.
+    pub fn add_response<'a>(
+        &self,
+        bodies: &Bodies,
+        decoded: &mut Decoded<'a>,
+        (response, tags): (&'a Frame, &[u8]),
+        budget: i64,
+    ) -> Result<(), Odd> {
+        match self.is_rejected(response) {
+            true => bodies.add_rejection(decoded, UNSUPPORTED_VERSION.into()),
+            false => bodies.add_response(decoded, response.response_body(tags)?, budget),
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::exchanges::connection::Frame;
 use crate::exchanges::guarded::{Configs, Protocols};
 use crate::exchanges::nodes::NodePlan;
 use crate::exchanges::topic_names::TopicIds;
@@ -321,17 +320,6 @@ impl Mentions {
             is_partial,
             ..Mentioned::default()
         }
-    }
-
-    /// Adds the response to a request that was decoded as `ids.bodies`. `budget`: memory for both.
-    pub fn add_response<'a>(
-        &self,
-        decoded: &mut Decoded<'a>,
-        response: &'a Frame,
-        budget: i64,
-    ) -> Result<(), Odd> {
-        let body = response.response_body(&self.tags)?;
-        self.ids.bodies.add_response(decoded, body, budget)
     }
 
     /// Odd: Python finds it. `topic_name`: see `CommonPlan`. `is_partial`: whether the response is missing here.

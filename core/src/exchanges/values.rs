@@ -1,7 +1,7 @@
 //! Decoded bodies -> the values at paths in them, as `value_at` of kdissect/query/where.py finds them.
 
 use crate::kafka::tree::{Decoded, Name, Value};
-use crate::Odd;
+use crate::{Odd, Why};
 
 /// Where a value is.
 pub struct FieldPath {
@@ -55,12 +55,16 @@ impl FieldPath {
         }
     }
 
-    /// Odd: the path leads into record data, or into an embedded message.
+    /// Odd: the path leads into record data, or into an embedded message, or is not here of a response.
     pub fn values<'b>(&self, decoded: &'b Decoded<'_>) -> Result<Found<'b>, Odd> {
         let body = match self.of_request {
             true => &decoded.request,
             false => &decoded.response,
         };
+        let is_known = |name| self.of_request || !decoded.is_rejected || body.get(name).is_some();
+        if !self.names.first().is_some_and(|name| is_known(*name)) {
+            return Err(Why::Response.odd());
+        }
         let (mut values, mut is_many): (Vec<Option<&'b Value<'b>>>, bool) = (vec![Some(body)], false);
         for name in &self.names {
             let mut structs = Vec::with_capacity(values.len());
@@ -153,6 +157,7 @@ mod tests {
             errors: Vec::new(),
             has_unknown: false,
             is_followed: false,
+            is_rejected: false,
             costs: [0; 2],
         })
     }

@@ -328,6 +328,8 @@ pub struct Decoded<'a> {
     pub has_unknown: bool,
     /// Whether bytes follow a body.
     pub is_followed: bool,
+    /// Whether of the response nothing but the error is here.
+    pub is_rejected: bool,
     /// The memory of both bodies, as the budget counts it.
     pub costs: [i64; 2],
 }
@@ -372,6 +374,7 @@ impl Bodies {
             errors: Vec::new(),
             has_unknown: false,
             is_followed: false,
+            is_rejected: false,
             costs: [0; 2],
         };
         (decoded.request, decoded.costs[0]) = self.decode(&self.request, request, budget, &mut decoded)?;
@@ -387,6 +390,15 @@ impl Bodies {
     ) -> Result<(), Odd> {
         let left = budget - decoded.costs[0];
         (decoded.response, decoded.costs[1]) = self.decode(&self.response, response, left, decoded)?;
+        Ok(())
+    }
+
+    /// Adds the first field of a response, an error.
+    pub fn add_rejection(&self, decoded: &mut Decoded<'_>, code: i64) -> Result<(), Odd> {
+        let error = self.response.positional.first().ok_or(Odd)?;
+        decoded.response = Value::Struct(vec![(error.name.name, Value::Int(code))]);
+        decoded.errors = vec![code];
+        decoded.is_rejected = true;
         Ok(())
     }
 

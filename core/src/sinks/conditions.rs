@@ -532,7 +532,11 @@ impl Criteria {
                 }
             };
             if let Some(response) = response {
-                mentions.add_response(&mut bodies, response, self.budget)?;
+                let frame = (response, &mentions.tags[..]);
+                let both = &mentions.ids.bodies;
+                candidate
+                    .header
+                    .add_response(both, &mut bodies, frame, self.budget)?;
             }
             let topic_name = |id: &str| (self.topic_name)(id, candidate.completed_ns);
             let found = mentions.find(&bodies, &topic_name, has_response && !in_response)?;

@@ -5,14 +5,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::exchanges::connection::{Frame, Header, API_VERSIONS};
+use crate::exchanges::connection::{Frame, Header};
 use crate::exchanges::latency::Parts;
-use crate::kafka::tree::{Bodies, Decoded, TopicNames, Value};
+use crate::kafka::tree::{Bodies, Decoded, TopicNames};
 use crate::{Odd, Why};
-
-const CORRELATION_ID_BYTES: usize = 4;
-/// The first bytes of an ApiVersions response of any version.
-const UNSUPPORTED_VERSION: i16 = 35;
 
 /// An object of Python. It is kept, compared and given back; only core/src/python looks into it.
 #[derive(Clone)]
@@ -189,25 +185,17 @@ impl<'a> Answered<'a> {
         self.response.response_body(tags)
     }
 
-    /// Whether the broker does not support this version of ApiVersions, and responds in version 0 (KIP-511).
+    /// See [`Header::is_rejected`].
     pub fn is_rejected(&self) -> bool {
-        let body = self.response.data.get(CORRELATION_ID_BYTES..);
-        self.header.api_key == API_VERSIONS
-            && body.is_some_and(|body| body.starts_with(&UNSUPPORTED_VERSION.to_be_bytes()))
+        self.header.is_rejected(self.response)
     }
 
-    /// Decodes the bodies. `tags`: as for `response_body`. Of the response of a broker that does not support the
-    /// version, only the error: clients need no more, and some brokers send no more.
+    /// Decodes the bodies. `tags`: as for `response_body`.
     pub fn decoded(&self, bodies: &Bodies, tags: &[u8], budget: i64) -> Result<Decoded<'a>, Odd> {
-        if self.is_rejected() {
-            let mut decoded = bodies.decoded_request(self.request_body()?, budget)?;
-            let error = bodies.response.positional.first().ok_or(Odd)?;
-            let code = i64::from(UNSUPPORTED_VERSION);
-            decoded.response = Value::Struct(vec![(error.name.name, Value::Int(code))]);
-            decoded.errors = vec![code];
-            return Ok(decoded);
-        }
-        bodies.decoded(self.request_body()?, Some(self.response_body(tags)?), budget)
+        let mut decoded = bodies.decoded_request(self.request_body()?, budget)?;
+        self.header
+            .add_response(bodies, &mut decoded, (self.response, tags), budget)?;
+        Ok(decoded)
     }
 
     /// Odd if it has errors that are left to Python.

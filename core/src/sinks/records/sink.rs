@@ -114,12 +114,6 @@ impl Sink for RecordWriter {
             }
         }
         // From here on nothing may be odd.
-        if !exchange.is_selected {
-            out.truncate(start);
-            for (.., place) in &mut carried.fetched {
-                *place = (start, start);
-            }
-        }
         carried.text.1 = out.len();
         if writer.plan.has_room.is_some() {
             carried.add_to(&mut self.noted.carried);

@@ -30,7 +30,7 @@ impl RecordTable {
         }
     }
 
-    /// Adds the rows of an exchange, if it is selected. If anything is odd, it has no effect.
+    /// Adds the rows of an exchange. If anything is odd, it has no effect.
     pub fn add(
         &mut self,
         found: &RowFacts<'_>,
@@ -63,7 +63,7 @@ impl RecordTable {
             true => Err(Odd), // its rows may change
             false => written,
         };
-        if written.is_err() || !found.exchange.is_selected {
+        if written.is_err() {
             self.form.truncate(before, held);
         }
         written?;
@@ -71,7 +71,6 @@ impl RecordTable {
         let mut counted = (0, 0);
         for (.., place) in &mut carried.fetched {
             *place = match &self.form {
-                _ if !found.exchange.is_selected => (0, 0),
                 TableForm::Lines(_) => {
                     let row_at = |place: usize, (known, row): (usize, usize)| {
                         let text = self.text.get(known..place).unwrap_or_default();

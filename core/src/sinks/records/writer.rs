@@ -161,11 +161,11 @@ impl Writer {
         labels.get(topic).ok_or(Odd)
     }
 
-    /// Whether records of a partition are selected.
-    fn is_shown(&mut self, each: &PartitionRecords<'_>) -> Result<bool, Odd> {
+    /// Whether records of a partition are selected, if the exchange is.
+    fn is_shown(&mut self, is_selected: bool, each: &PartitionRecords<'_>) -> Result<bool, Odd> {
         let (produced, fetched) = self.plan.directions;
         match &mut self.partitions {
-            _ if !(if each.is_fetched { fetched } else { produced }) => Ok(false),
+            _ if !(is_selected && if each.is_fetched { fetched } else { produced }) => Ok(false),
             None => Ok(true),
             Some(test) => {
                 let id = each.topic_id.filter(|_| each.name().is_some());
@@ -184,7 +184,7 @@ impl Writer {
         carried: &mut CarriedBatches,
         out: &mut RecordForm<'_>,
     ) -> Result<(), Odd> {
-        let is_shown = self.is_shown(each)?;
+        let is_shown = self.is_shown(found.exchange.is_selected, each)?;
         match each.data.get(MAGIC_AT) {
             Some(0 | 1) if each.data.len() >= ENTRY_BYTES => {
                 if is_shown {
