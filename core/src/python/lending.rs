@@ -601,14 +601,7 @@ impl Lending {
         self.swap_text(&mut batch);
         let odd = self.write_queued(py, before, (max_exchanges, max_rows), writes, &mut batch);
         self.swap_text(&mut batch);
-        let Some(page) = self.page.as_mut() else {
-            return Ok((PyBytes::new(py, b""), 0, 0, odd?));
-        };
-        let (handed, Progress { exchanges, rows }) = page.take();
-        let text = PyBytes::new(py, &page.text);
-        page.text.clear();
-        self.receivers.give(py, handed)?;
-        self.give_back(py)?;
+        let (text, Progress { exchanges, rows }) = self.take_page(py)?;
         Ok((text, exchanges, rows, odd?))
     }
 
@@ -638,13 +631,7 @@ impl Lending {
         if let (Some(batch), Ok(Some(key))) = (&mut batch, &key) {
             batch.keys.extend_from_slice(key);
         }
-        let Some(page) = self.page.as_mut() else {
-            return Ok(None);
-        };
-        let (handed, Progress { rows, .. }) = page.take();
-        let text = PyBytes::new(py, &page.text);
-        page.text.clear();
-        self.receivers.give(py, handed)?;
+        let (text, Progress { rows, .. }) = self.take_page(py)?;
         Ok(key.is_ok().then_some((text, rows)))
     }
 
@@ -951,6 +938,19 @@ impl Lending {
 }
 
 impl Lending {
+    /// Takes what the sink has made since the last time. Python gets all that its next exchange depends on.
+    fn take_page<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Progress)> {
+        let Some(page) = self.page.as_mut() else {
+            return Ok((PyBytes::new(py, b""), Progress::default()));
+        };
+        let (handed, progress) = page.take();
+        let text = PyBytes::new(py, &page.text);
+        page.text.clear();
+        self.receivers.give(py, handed)?;
+        self.give_back(py)?;
+        Ok((text, progress))
+    }
+
     /// Gives back what connections remember that are no longer here, as far as conditions depend on it.
     fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
         self.conditions
