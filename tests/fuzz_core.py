@@ -39,6 +39,7 @@ LEARN, END_TO_END, EXPORT = "learn", "--end-to-end", "export"
 COMMANDS = (
     "read", "read --json", "read --csv", "records", "records --json",
     "records --csv --topic *o* --partition 0", "check --json", LEARN,
+    "read --fields time,think_us,response.error_code -Y wait_us!=service_us",
     "summary --json --groups --lag --versions --transactions --connections --findings",
     f"{LEARN} {END_TO_END}",
     f"{EXPORT} --format parquet --tables {','.join(each for each in TABLES if each != 'records')}",
