@@ -185,7 +185,7 @@ def test_processes_select_by_the_same_values(text: str, capsys: pytest.CaptureFi
 def test_latencies_go_on_where_python_splits_some(
     tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Packets are missing, so Python pairs exchanges; the core finishes some of them. Quotas delay the next."""
+    """Packets are missing, so Python pairs exchanges, and the core finishes some. Quotas delay the next."""
     packets = timed(SAMPLES["kafka-4-quota"])
     lossy = tmp_path / "lossy.pcap"
     for dropped in (17, 23, 50):
