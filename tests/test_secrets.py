@@ -302,7 +302,7 @@ def test_no_field_shows_a_credential(usual: Path, options: list[str], field: str
 
 @pytest.mark.parametrize("field", _CONFIG_VALUES)
 @pytest.mark.parametrize("test", ['== "hunter2"', '=~ "h.n"', 'startswith "h"'])
-def test_no_condition_tells_of_a_credential(usual: Path, field: str, test: str) -> None:
+def test_no_condition_reveals_a_credential(usual: Path, field: str, test: str) -> None:
     arguments = ["read", "-Y", f"{field} {test}", str(usual)]
     result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
     assert result.stdout == ""
