@@ -41,6 +41,7 @@ COMMANDS = (
     "records --csv --topic *o* --partition 0", "check --json", LEARN,
     "read --csv -e api,queued_us,response.error_code,request.topics -Y service_us>=0||response.api_keys",
     "records --csv -e key --unique -c 5 -Y value!='v'",
+    "read --fields time,think_us,response.error_code -Y wait_us!=service_us",
     "summary --json --groups --lag --versions --transactions --connections --findings",
     f"{LEARN} {END_TO_END}",
     f"{EXPORT} --format parquet --tables {','.join(each for each in TABLES if each != 'records')}",

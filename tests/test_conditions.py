@@ -11,11 +11,13 @@ from pyarrow import parquet
 
 from kdissect.pipeline import Dissection
 from kdissect.runs.worker import Text
+from tests.captures import pcap
 from tests.cli.commands import run, write
 from tests.core import NEEDS_CORE, without_core
 from tests.depth import IS_DEEP
 from tests.frames import HEARTBEAT, request, response
 from tests.segments import Talk
+from tests.test_lending import SAMPLES, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,6 +196,19 @@ def test_processes_select_by_the_same_values(text: str, capsys: pytest.CaptureFi
     one, two = (run(capsys, "read", "--json", "-Y", text, "-j", jobs, CLUSTER) for jobs in "12")
     assert one.lines
     assert two == one
+
+
+def test_latencies_go_on_where_python_splits_some(
+    tmp_path: Path, taken: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packets are missing, so Python pairs exchanges, and the core finishes some. Quotas delay the next."""
+    packets = timed(SAMPLES["kafka-4-quota"])
+    lossy = tmp_path / "lossy.pcap"
+    for dropped in (17, 23, 50):
+        lossy.write_bytes(pcap(packet for number, packet in enumerate(packets) if number % dropped))
+        for output in ("csv", "lines"):
+            options = *OUTPUTS[output], "-Y", "queued_us > 0 or throttled_us > 0"
+            assert shown(capsys, taken, *options, str(lossy))
 
 
 def test_watermarks_of_a_filter_are_limited(taken: list[int], capsys: pytest.CaptureFixture[str]) -> None:

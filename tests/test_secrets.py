@@ -283,15 +283,14 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     secret = config("my.password", "hunter2")
     marked = config("innocent", "hunter2", is_sensitive=True, synonyms=[config("innocent", "hunter2")])
     resource = {"resource_type": 2, "resource_name": "t"}
+    exchanges: list[tuple[int, int, dict[str, Any], dict[str, Any]]] = [
+        (DESCRIBE_CONFIGS, 4, {}, {"results": [{**resource, "configs": [secret, marked]}]}),
+        (ALTER_CONFIGS, 2, {"resources": [{**resource, "configs": [secret]}]}, {}),
+        (INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [{**resource, "configs": [secret]}]}, {}),
+        (CREATE_TOPICS, 7, {"topics": [{"name": "t", "configs": [secret]}]}, {}),
+    ]
     talk = Talk().handshake()
-    for number, (api, version, requested, answered) in enumerate(
-        [
-            (DESCRIBE_CONFIGS, 4, {}, {"results": [{**resource, "configs": [secret, marked]}]}),
-            (ALTER_CONFIGS, 2, {"resources": [{**resource, "configs": [secret]}]}, {}),
-            (INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [{**resource, "configs": [secret]}]}, {}),
-            (CREATE_TOPICS, 7, {"topics": [{"name": "t", "configs": [secret]}]}, {}),
-        ]
-    ):
+    for number, (api, version, requested, answered) in enumerate(exchanges):
         talk.client_sends(request(api, version, requested, correlation_id=number))
         talk.broker_sends(response(api, version, answered, correlation_id=number))
     path = tmp_path_factory.mktemp("usual") / "usual.pcap"
@@ -308,7 +307,9 @@ _CONFIG_VALUES = (
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--csv"]], ids=" ".join)
-@pytest.mark.parametrize("field", [*_CONFIG_VALUES, "response.results", "request.resources", "request.topics"])
+@pytest.mark.parametrize(
+    "field", [*_CONFIG_VALUES, "response.results", "request.resources", "request.topics"]
+)
 def test_no_field_shows_a_credential(usual: Path, options: list[str], field: str) -> None:
     arguments = ["read", *options, "--fields", field, str(usual)]
     result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
@@ -320,7 +321,7 @@ def test_no_field_shows_a_credential(usual: Path, options: list[str], field: str
 
 @pytest.mark.parametrize("field", _CONFIG_VALUES)
 @pytest.mark.parametrize("test", ['== "hunter2"', '=~ "h.n"', 'startswith "h"'])
-def test_no_condition_tells_of_a_credential(usual: Path, field: str, test: str) -> None:
+def test_no_condition_reveals_a_credential(usual: Path, field: str, test: str) -> None:
     arguments = ["read", "-Y", f"{field} {test}", str(usual)]
     result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
     assert result.stdout == ""

@@ -193,7 +193,7 @@ def mentions_plan(
         return None
     paths = [each if _has_field(known, each) else None for each in fields]
     if any(paths) and (undecoded(api_key, version) is None or known.has_configs):
-        return None  # a condition must not tell of a credential either
+        return None  # a condition must not reveal a credential either
     both = BodyLayout(known.request, version), BodyLayout(known.response, version)
     topics: tuple[Any, Any] = (None, None)
     groups: FirstNames = ([], None)

@@ -1,13 +1,25 @@
-//! [`Handle`]: the objects of Python that sinks keep.
+//! [`Handle`]: the objects of Python that sinks keep. And [`answer`] of its functions.
 
 use std::sync::Arc;
 
+use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
+use crate::python::opener::keep_interrupt;
 use crate::sinks::facts::Handle;
 
 /// An object of Python.
 pub type Object = Py<PyAny>;
+
+/// What a function of Python returns. None: it raised, or that is not what is expected.
+pub fn answer<'py, R>(py: Python<'py>, function: &Object, arguments: impl PyCallArgs<'py>) -> Option<R>
+where
+    R: for<'a> FromPyObject<'a, 'py>,
+{
+    let returned = function.bind(py).call1(arguments);
+    let returned = returned.inspect_err(|error| keep_interrupt(py, error)).ok()?;
+    returned.extract().ok()
+}
 
 impl Handle {
     pub fn of(object: Bound<'_, PyAny>) -> Self {

@@ -22,7 +22,7 @@ use crate::exchanges::topic_names::{TopicIds, TopicRefs};
 use crate::net::analysis::Analysis;
 use crate::net::packet::segment;
 use crate::net::shard::Shard;
-use crate::python::handle::Object;
+use crate::python::handle::{answer, Object};
 use crate::python::line::{BodiesForm, Names, TopicStructForms};
 use crate::python::merge::RowBatch;
 use crate::python::opener::keep_interrupt;
@@ -418,19 +418,12 @@ impl Ids {
 
 impl Apis for Asking<'_, '_> {
     fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual> {
+        let (py, python) = (self.py, self.python);
         let api = self.apis.entry((api_key, api_version)).or_insert_with(|| {
-            let answer = self
-                .python
-                .usual
-                .bind(self.py)
-                .call1((api_key, api_version))
-                .ok()?;
-            let (name, has_tags, before): (Object, bool, u8) = answer.extract().ok()?;
-            let is_needed = match &self.python.is_needed {
-                Some(is_needed) => {
-                    let answer = is_needed.bind(self.py).call1((api_key, api_version)).ok()?;
-                    answer.extract().ok()?
-                }
+            let (name, has_tags, before): (Object, bool, u8) =
+                answer(py, &python.usual, (api_key, api_version))?;
+            let is_needed = match &python.is_needed {
+                Some(is_needed) => answer(py, is_needed, (api_key, api_version))?,
                 None => true,
             };
             let before_acks = match before {
@@ -452,20 +445,15 @@ impl Apis for Asking<'_, '_> {
 
     fn is_first(&mut self, frame: &[u8]) -> bool {
         let frame = PyBytes::new(self.py, frame);
-        self.introductions
-            .of(self.python, &frame)
+        let introduction = self.introductions.of(self.python, &frame);
+        introduction
+            .inspect_err(|error| keep_interrupt(self.py, error))
             .is_ok_and(|(is_first, ..)| is_first)
     }
 
     fn refused(&mut self, payload: &[u8], begins: bool, ends: &[u8]) -> Option<usize> {
         let [payload, ends] = [payload, ends].map(|each| PyBytes::new(self.py, each));
-        let answer = self
-            .python
-            .refused
-            .bind(self.py)
-            .call1((payload, begins, ends))
-            .ok()?;
-        let protocol: Option<String> = answer.extract().ok()?;
+        let protocol: Option<String> = answer(self.py, &self.python.refused, (payload, begins, ends))?;
         let protocol = protocol?;
         let known = self.protocols.iter().position(|each| *each == protocol);
         known.or_else(|| {
@@ -475,21 +463,12 @@ impl Apis for Asking<'_, '_> {
     }
 
     fn is_known(&mut self, api_key: i16, api_version: i16) -> bool {
-        let known = self.python.is_known.bind(self.py);
-        let answer = known.call1((api_key, api_version));
-        answer
-            .inspect_err(|error| keep_interrupt(self.py, error))
-            .and_then(|answer| answer.extract())
-            .unwrap_or(true)
+        answer(self.py, &self.python.is_known, (api_key, api_version)).unwrap_or(true)
     }
 
     fn may_open(&mut self, ends: &[u8]) -> bool {
         let ends = PyBytes::new(self.py, ends);
-        let answer = self.python.may_open.bind(self.py).call1((ends,));
-        answer
-            .inspect_err(|error| keep_interrupt(self.py, error))
-            .and_then(|answer| answer.extract())
-            .unwrap_or(false)
+        answer(self.py, &self.python.may_open, (ends,)).unwrap_or(false)
     }
 }
 
@@ -601,14 +580,7 @@ impl Lending {
         self.swap_text(&mut batch);
         let odd = self.write_queued(py, before, (max_exchanges, max_rows), writes, &mut batch);
         self.swap_text(&mut batch);
-        let Some(page) = self.page.as_mut() else {
-            return Ok((PyBytes::new(py, b""), 0, 0, odd?));
-        };
-        let (handed, Progress { exchanges, rows }) = page.take();
-        let text = PyBytes::new(py, &page.text);
-        page.text.clear();
-        self.receivers.give(py, handed)?;
-        self.give_back(py)?;
+        let (text, Progress { exchanges, rows }) = self.take_page(py)?;
         Ok((text, exchanges, rows, odd?))
     }
 
@@ -638,14 +610,7 @@ impl Lending {
         if let (Some(batch), Ok(Some(key))) = (&mut batch, &key) {
             batch.keys.extend_from_slice(key);
         }
-        let Some(page) = self.page.as_mut() else {
-            return Ok(None);
-        };
-        let (handed, Progress { rows, .. }) = page.take();
-        let text = PyBytes::new(py, &page.text);
-        page.text.clear();
-        self.receivers.give(py, handed)?;
-        self.give_back(py)?;
+        let (text, Progress { rows, .. }) = self.take_page(py)?;
         Ok(key.is_ok().then_some((text, rows)))
     }
 
@@ -952,6 +917,19 @@ impl Lending {
 }
 
 impl Lending {
+    /// Takes what the sink has made since the last time. Python gets all that its next exchange depends on.
+    fn take_page<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Progress)> {
+        let Some(page) = self.page.as_mut() else {
+            return Ok((PyBytes::new(py, b""), Progress::default()));
+        };
+        let (handed, progress) = page.take();
+        let text = PyBytes::new(py, &page.text);
+        page.text.clear();
+        self.receivers.give(py, handed)?;
+        self.give_back(py)?;
+        Ok((text, progress))
+    }
+
     /// Gives back what connections remember that are no longer here, as far as conditions depend on it.
     fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
         self.conditions

@@ -81,7 +81,7 @@ impl PyLine {
                 Some((ref data, pos)) => Some(data.as_bytes().get(pos..).ok_or(Odd)?),
                 None => None,
             };
-            let topics = &PyTopicNames(&topic_name, &learn_name);
+            let topics = &TopicNameFunctions(&topic_name, &learn_name);
             let mut follow_both = |decoded: &Decoded<'_>| match &self.followed {
                 Some(kept) => is_usual(follow.call1(followed(follow.py(), decoded, kept)?)),
                 None => Ok(()),
@@ -120,9 +120,9 @@ fn is_usual(returned: PyResult<Bound<'_, PyAny>>) -> Result<(), Odd> {
 }
 
 /// Two Python functions: from a topic ID to its name, or None; and one to learn an ID and its name.
-struct PyTopicNames<'a, 'py>(&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>);
+struct TopicNameFunctions<'a, 'py>(&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>);
 
-impl TopicNames for PyTopicNames<'_, '_> {
+impl TopicNames for TopicNameFunctions<'_, '_> {
     fn name(&self, id: &str) -> Option<String> {
         self.0.call1((id,)).ok()?.extract().ok()
     }

@@ -16,9 +16,8 @@ use crate::exchanges::values::Given;
 use crate::kafka::records::Bounds;
 use crate::kafka::tree::Decoded;
 use crate::python::columns::push;
-use crate::python::handle::Object;
+use crate::python::handle::{answer, Object};
 use crate::python::line::{followed, PyLine};
-use crate::python::opener::keep_interrupt;
 use crate::python::row::{MentionsPlan, PyRow};
 use crate::python::state::{MemoryState, NamedPosition};
 use crate::sinks::cells::Content;
@@ -266,12 +265,7 @@ impl Function {
     where
         R: for<'a> FromPyObject<'a, 'py>,
     {
-        let returned = self.0.bind(py).call1(arguments);
-        returned
-            .inspect_err(|error| keep_interrupt(py, error))
-            .map_err(|_| Odd)?
-            .extract()
-            .map_err(|_| Odd)
+        answer(py, &self.0, arguments).ok_or(Odd)
     }
 }
 
