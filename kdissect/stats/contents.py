@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.stats.quantiles import Quantiles
 
-FORMS = ONE, COUNTED_BY_CORE, SUM_OF_CONNECTION, SUM = "one", "counted", "sum of a connection", "sum"
+FORMS = ONE, COUNTED_BY_CORE, SUM = "one", "counted", "sum"
 """Forms of a tally."""
 EACH, SUMS = frozenset({ONE, COUNTED_BY_CORE}), frozenset({SUM})
 """What a counter takes, which it declares as ``takes``."""
