@@ -114,7 +114,7 @@ def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
     one = Alike(keys, connection, client_id or connection.client.ip, str(connection.broker))
     one.form = COUNTED_BY_CORE
     one.noted = Noted(*noted)
-    one.kinds[ANSWERED] = exchanges
+    one.exchanges = one.kinds[ANSWERED] = exchanges
     one.request_bytes, one.response_bytes = sizes
     one.service_us, one.wait_us = Quantiles.of(*service_us), Quantiles.of(*wait_us)
     one.undetermined = undetermined

@@ -57,7 +57,7 @@ class Load(Summed):
     """The counts of one row: of an API, a client, a broker ...
 
     Attributes:
-        kinds: exchanges by kind.
+        exchanges: number of them; ``kinds``: by kind.
         no_answer: requests that the broker did not answer; ``abandoned``: those to which no response was due;
             ``pending``: those that were still waiting when the capture ended (outcomes.py).
         incomplete_responses, incomplete_requests: exchanges with a message that did not end; ``broken_off``:
@@ -73,6 +73,7 @@ class Load(Summed):
         first_ns, last_ns: times of the first and last of them.
     """
 
+    exchanges: int = total()
     kinds: Counter[str] = total(Counter)
     no_answer: int = total()
     abandoned: int = total()
@@ -94,11 +95,6 @@ class Load(Summed):
     last_ns: int | None = latest()
 
     @property
-    def exchanges(self) -> int:
-        """Number of exchanges."""
-        return self.kinds.total()
-
-    @property
     def unclear(self) -> int:
         """Number of requests whose response may not have been captured."""
         known = self.no_answer + self.abandoned + self.pending + self.incomplete_requests
@@ -114,6 +110,7 @@ class Load(Summed):
         if tally.exchange is None:
             join(self, tally, Load)
             return
+        self.exchanges += 1
         self.kinds[tally.exchange.kind] += 1
         if tally.outcome != ANSWERED:
             self.no_answer += tally.outcome == UNANSWERED
