@@ -148,6 +148,7 @@ class ReadPartition(NamedTuple):
         size: bytes, records.
         codecs: batches by codec.
         ends: high watermark, last stable offset, log start offset.
+        stable: the first two where a response has both, and not -1; None: all have.
         lags: of the client.
         behind: responses that left records unread.
     """
@@ -157,6 +158,7 @@ class ReadPartition(NamedTuple):
     size: tuple[int, int]
     codecs: list[tuple[str, int]]
     ends: tuple[Counted, Counted, Counted]
+    stable: tuple[Counted, Counted] | None
     lags: Lags
     behind: Noted
 

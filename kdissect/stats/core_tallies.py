@@ -238,8 +238,8 @@ def _reads(kind: str, max_wait_ms: int, noted: list[Any], polls: Any, topics: li
         ReadTopic(
             _topic(*topic),
             [
-                ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
-                for partition, touches, size, codecs, ends, lags, behind in partitions
+                ReadPartition(partition, touches, size, codecs, ends, stable, Lags(*lags), Noted(*behind))
+                for partition, touches, size, codecs, ends, stable, lags, behind in partitions
             ],
         )
         for topic, partitions in topics
