@@ -157,11 +157,11 @@ def test_last_stable_offsets_that_come_and_go(compare: Any, tmp_path: Path) -> N
     """Every second response has none, right after one that shows that readers are held up."""
     path, talk = tmp_path / "held-up.pcap", Talk(("10.0.0.1", 40_000), step_ns=10_000).handshake()
     for number in range(60):
-        asked = [{"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": 5}]}]
+        requested = [{"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": 5}]}]
         stable = -1 if number % 2 else 5
         end = {"partition_index": 0, "high_watermark": 9, "last_stable_offset": stable, "records": b""}
         answer = {"responses": [{"topic": "orders", "partitions": [end]}]}
-        talk.client_sends(request(FETCH, 11, {"replica_id": -1, "topics": asked}, correlation_id=number))
+        talk.client_sends(request(FETCH, 11, {"replica_id": -1, "topics": requested}, correlation_id=number))
         talk.broker_sends(response(FETCH, 11, answer, correlation_id=number))
         talk.time_ns += number % 2 * SECOND_NS
     path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))

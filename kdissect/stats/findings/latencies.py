@@ -194,7 +194,7 @@ class SlowBroker(Rule):
 
 
 @summed
-class Slow(Evidence):
+class SlowService(Evidence):
     """Slow requests of a connection; the longest service time and its total time, in microseconds."""
 
     longest: tuple[int, int] = largest((0, -1))
@@ -234,7 +234,7 @@ class SlowRequests(Rule):
     )
     takes = frozenset({ONE, SUM})
     needs_flaws = True
-    counts = Slow
+    counts = SlowService
 
     service_us: Bounded[tuple[str, str, str], Quantiles] = merged()  # by client, broker and API
 
