@@ -23,7 +23,7 @@ from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
-from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM, SUM_OF_CONNECTION
+from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
 from kdissect.stats.document import Summary
 from kdissect.stats.findings.capture import CAPTURE_RULES
 from kdissect.stats.findings.causes import EXPLAINS, TIES
@@ -312,7 +312,6 @@ Some rules need to know what no exchange says alone. It is followed once for all
 TAKEN = {
     ONE: "one exchange",
     COUNTED_BY_CORE: "counts of the core",
-    SUM_OF_CONNECTION: "sums of each connection",
     SUM: "sums",
 }
 COUNTERS = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
+from kdissect.stats.connection_log import ConnectionLogRow
 from kdissect.stats.document import FindingRow, ImpactRow, NamesRow, ScopeRow
 from kdissect.stats.findings.causes import rows
 from kdissect.stats.findings.rules import RuleSet
@@ -20,6 +21,7 @@ from tests.record_batches import Item, batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kdissect.model import ConnectionKey
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Rule
 
@@ -63,10 +65,16 @@ def finding(rule: str, severity: str, message: str = "it failed") -> FindingRow:
 def fed(facts: Iterable[Facts], *rules: type[Rule]) -> RuleSet:
     """Rules that have seen exchanges."""
     results = RuleSet(DEFAULT, rules)
-    summing = Summing(DEFAULT, [results.feed], [results.feed])
+    summing = Summing(DEFAULT, [results.feed])
+    rows: dict[ConnectionKey, ConnectionLogRow] = {}
     for each in facts:
         results.feed(each)
         summing.feed(each)
+        info = each.connection
+        row = rows.setdefault(info.key, ConnectionLogRow(info.key, "", info.client, info.broker))
+        row.add(each.exchange)
+    for row in rows.values():
+        results.connect(row)
     summing.settle()
     return results
 

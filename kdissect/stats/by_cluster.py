@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.clusters import Clusters
 from kdissect.exchanges.learned import NAMING
+from kdissect.kafka import apis
 from kdissect.names import kept
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.sums import Summed, fed, merged, own, summed
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Endpoint, Exchange
     from kdissect.stats.facts import Facts
     from kdissect.stats.tallies import Tally
+
+
+_NAMING_APIS = frozenset(api.name for api in map(apis.by_key, NAMING) if api is not None)
 
 
 @summed
@@ -70,15 +74,14 @@ class ByCluster(Summed):
 
     def feed(self, tally: Tally) -> None:
         """Count a tally."""
-        connection = tally.connection
-        if (exemplar := tally.exemplar) is not None:
-            self.learn(exemplar, connection.broker)
-        self.of(connection).feed(tally)
+        if tally.api in _NAMING_APIS and (exemplar := tally.exemplar) is not None:
+            self._clusters.learn(exemplar, tally.connection.broker)
+        self.of(tally.connection).feed(tally)
 
-    def learn(self, exchange: Exchange, broker: Endpoint | None = None) -> None:
-        """Note the clusters that an exchange names. ``broker``: see ``Clusters.learn``."""
+    def learn(self, exchange: Exchange) -> None:
+        """Note the clusters that an exchange names."""
         if exchange.api_key in NAMING:
-            self._clusters.learn(exchange, broker)
+            self._clusters.learn(exchange)
 
     def learn_cluster(self, broker: Endpoint, cluster: str) -> None:
         """Note that a message has named the cluster of a broker."""

@@ -99,6 +99,7 @@ class ConnectionLogRow:
         closed_ns: packet time of its end.
         repeated: bytes that were captured again, by side.
         seen: by side, whether any packet was captured.
+        requests: those besides ApiVersions and SASL; None: none has a header.
         outstanding: requests without a response at its end.
         outstanding_bytes: the largest of those requests.
         session: of the last login, if it has a lifetime (KIP-368).
@@ -165,6 +166,7 @@ class ConnectionLogRow:
         "proxy",
         "repeated",
         "request_bytes",
+        "requests",
         "response_bytes",
         "resyncs",
         "sasl_mechanism",
@@ -211,6 +213,7 @@ class ConnectionLogRow:
         self.repeated = self.seen = (0, 0)
         self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = self.bare_tokens = 0
         self.malformed = 0
+        self.requests: int | None = None
         self.outstanding_ns: int | None = None
         self.outstanding_api: str | None = None
         self.held_api: str | None = None
@@ -273,6 +276,8 @@ class ConnectionLogRow:
         """Add an exchange."""
         self._note_outstanding(exchange)
         self.kinds[exchange.kind] += 1
+        if exchange.api_key is not None:
+            self.requests = (self.requests or 0) + (exchange.api not in HANDSHAKE_APIS)
         if exchange.kind == UNANSWERED or exchange.announced is not None:
             result = outcome(exchange)
             self.no_answer += result == UNANSWERED
@@ -329,6 +334,7 @@ class ConnectionLogRow:
         self.waited |= waited
         number, served, unacknowledged = exchanges
         self.served += served
+        self.requests = (self.requests or 0) + served + unacknowledged
         for kind, count in ((ANSWERED, number), (UNACKNOWLEDGED, unacknowledged)):
             if count:
                 self.kinds[kind] += count

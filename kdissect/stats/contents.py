@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.stats.quantiles import Quantiles
 
-FORMS = ONE, COUNTED_BY_CORE, SUM_OF_CONNECTION, SUM = "one", "counted", "sum of a connection", "sum"
+FORMS = ONE, COUNTED_BY_CORE, SUM = "one", "counted", "sum"
 """Forms of a tally."""
 EACH, SUMS = frozenset({ONE, COUNTED_BY_CORE}), frozenset({SUM})
 """What a counter takes, which it declares as ``takes``."""
@@ -148,6 +148,7 @@ class ReadPartition(NamedTuple):
         size: bytes, records.
         codecs: batches by codec.
         ends: high watermark, last stable offset, log start offset.
+        stable: the first two where a response has both, and not -1; None: all have.
         lags: of the client.
         behind: responses that left records unread.
     """
@@ -157,6 +158,7 @@ class ReadPartition(NamedTuple):
     size: tuple[int, int]
     codecs: list[tuple[str, int]]
     ends: tuple[Counted, Counted, Counted]
+    stable: tuple[Counted, Counted] | None
     lags: Lags
     behind: Noted
 

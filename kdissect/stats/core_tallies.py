@@ -114,7 +114,7 @@ def _counted(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Alike:
     one = Alike(keys, connection, client_id or connection.client.ip, str(connection.broker))
     one.form = COUNTED_BY_CORE
     one.noted = Noted(*noted)
-    one.kinds[ANSWERED] = exchanges
+    one.exchanges = one.kinds[ANSWERED] = exchanges
     one.request_bytes, one.response_bytes = sizes
     one.service_us, one.wait_us = Quantiles.of(*service_us), Quantiles.of(*wait_us)
     one.undetermined = undetermined
@@ -238,8 +238,8 @@ def _reads(kind: str, max_wait_ms: int, noted: list[Any], polls: Any, topics: li
         ReadTopic(
             _topic(*topic),
             [
-                ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
-                for partition, touches, size, codecs, ends, lags, behind in partitions
+                ReadPartition(partition, touches, size, codecs, ends, stable, Lags(*lags), Noted(*behind))
+                for partition, touches, size, codecs, ends, stable, lags, behind in partitions
             ],
         )
         for topic, partitions in topics

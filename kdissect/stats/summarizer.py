@@ -37,7 +37,7 @@ from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
-from kdissect.stats.contents import COUNTED_BY_CORE, FORMS, ONE, SUM, SUM_OF_CONNECTION
+from kdissect.stats.contents import COUNTED_BY_CORE, FORMS, ONE, SUM
 from kdissect.stats.core_tallies import tally_plan
 from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, ExchangesByRow, RecordsByRow, Summary
 from kdissect.stats.facts import Facts
@@ -173,7 +173,6 @@ class Summarizer(Summed):
         self._summing = Summing(
             limits,
             self._feeds[SUM],
-            self._feeds[SUM_OF_CONNECTION],
             by_group="group" in by,
             by_connection="connection" in by,
         )
@@ -277,7 +276,6 @@ class Summarizer(Summed):
         self._count()
         if self.intervals is not None:
             self.intervals.connect(row)
-        self._summing.settle_connection(row.key)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 
@@ -404,7 +402,7 @@ class HealthCounts(Summed):
     def __init__(self, limits: Limits) -> None:
         self.findings, self.load = Findings(limits), Load()
         self.sessions = FetchSessions(limits)
-        self._summing = Summing(limits, [self.findings.feed, self.load.add], [self.findings.feed])
+        self._summing = Summing(limits, [self.findings.feed, self.load.add])
 
     def sink(self, options: Options, criteria: Filter) -> Tallies[HealthCounts, ConnectionFeed]:
         """See ``Summarizer``."""
@@ -443,7 +441,6 @@ class HealthCounts(Summed):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
-        self._summing.settle_connection(row.key)
         self.findings.connect(row)
 
     def resolved(self, response: Resolved) -> None:

@@ -44,6 +44,7 @@ class Summed:
     __slots__ = ()
 
     declared: ClassVar[tuple[tuple[str, Join, Make | None], ...]] = ()
+    joins: ClassVar[tuple[tuple[str, Join], ...]] = ()  # of those that ``merge`` may change
 
     def __init__(self) -> None:
         initialize(self, type(self))
@@ -70,6 +71,7 @@ def summed(cls: type[Sum]) -> type[Sum]:
         if "join" not in each.metadata:
             raise TypeError(f"{cls.__name__}.{each.name} does not declare how two values of it merge")
     cls.declared = tuple((each.name, *each.metadata.values()) for each in fields(cls))  # type: ignore[arg-type]
+    cls.joins = tuple((name, two) for name, two, _ in cls.declared if two not in (_first, _unused))
     return cls
 
 
@@ -95,7 +97,7 @@ def _constructor(of: type[Summed]) -> Callable[[Any], None]:
 
 def join(one: Sum, other: Sum, of: type[Sum]) -> None:
     """Add the counts of another, of those attributes that ``of`` declares: their class, or a base of both."""
-    for name, two, _ in vars(of)["declared"]:
+    for name, two in vars(of)["joins"]:
         more = getattr(other, name)
         if more or two not in _ADDING:  # most counts of most rows are 0
             setattr(one, name, two(getattr(one, name), more))

@@ -5,8 +5,8 @@ API, version and client, different only in time, size and content. It comes to a
 
 * each as it is made, by the pipeline (of one exchange) or by the native core (of several, with counts of what
   is in their bodies);
-* in sums (``Summing``) that have number, sizes and times only: of a connection, when it has ended, or of all
-  connections between a client and a broker, at the end. Many counters need no more.
+* in sums (``Summing``) that have number, sizes and times only, of all connections between a client and a
+  broker, at the end. Many counters need no more.
 
 What the core counts is answered, without errors, anomalies, throttle times or anything retransmitted, and all
 of it was decoded. Its tallies may come later than exchanges of other connections that were complete after
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent
 from kdissect.model import ABANDONED, ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
 from kdissect.names import entries, kept
-from kdissect.stats.contents import SUM, SUM_OF_CONNECTION
+from kdissect.stats.contents import SUM
 from kdissect.stats.quantiles import Distinct, Quantiles
 from kdissect.stats.sums import Summed, earliest, initialize, join, latest, merged, own, summed, total
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, ConnectionKey, Exchange
+    from kdissect.model import ConnectionInfo, Exchange
     from kdissect.stats.contents import (
         Content,
         CountedBeats,
@@ -57,7 +57,7 @@ class Load(Summed):
     """The counts of one row: of an API, a client, a broker ...
 
     Attributes:
-        kinds: exchanges by kind.
+        exchanges: number of them; ``kinds``: by kind.
         no_answer: requests that the broker did not answer; ``abandoned``: those to which no response was due;
             ``pending``: those that were still waiting when the capture ended (outcomes.py).
         incomplete_responses, incomplete_requests: exchanges with a message that did not end; ``broken_off``:
@@ -73,6 +73,7 @@ class Load(Summed):
         first_ns, last_ns: times of the first and last of them.
     """
 
+    exchanges: int = total()
     kinds: Counter[str] = total(Counter)
     no_answer: int = total()
     abandoned: int = total()
@@ -94,11 +95,6 @@ class Load(Summed):
     last_ns: int | None = latest()
 
     @property
-    def exchanges(self) -> int:
-        """Number of exchanges."""
-        return self.kinds.total()
-
-    @property
     def unclear(self) -> int:
         """Number of requests whose response may not have been captured."""
         known = self.no_answer + self.abandoned + self.pending + self.incomplete_requests
@@ -114,6 +110,7 @@ class Load(Summed):
         if tally.exchange is None:
             join(self, tally, Load)
             return
+        self.exchanges += 1
         self.kinds[tally.exchange.kind] += 1
         if tally.outcome != ANSWERED:
             self.no_answer += tally.outcome == UNANSWERED
@@ -195,8 +192,7 @@ class Alike(Load):
         versions: of ApiVersions.
         content: of those of which one is kept.
         offsets: of other APIs.
-        entries: that ``keys`` take.
-        connections: names of all connections in the sum of several, of which ``connection`` is the first.
+        connections: names of all connections in a sum, of which ``connection`` is the first.
     """
 
     exchange = None
@@ -220,12 +216,11 @@ class Alike(Load):
     versions: ReportedVersions | None = own(type(None))
     content: Content | None = own(type(None))
     offsets: Sequence[ReportedTopic] = own(tuple)
-    connections: Distinct = own(type(None))
-    entries: int = own(int)
+    connections: Distinct = own(Distinct)
 
     def __init__(self, keys: Keys, connection: ConnectionInfo, client: str, broker: str) -> None:
         initialize(self, Alike)
-        self.keys, self.connection, self.form = keys, connection, SUM_OF_CONNECTION
+        self.keys, self.connection, self.form = keys, connection, SUM
         self.api, self.has_flaw = keys.api, keys.has_flaw  # read more often than all others
         self.client, self.broker = client, broker
 
@@ -238,7 +233,7 @@ class Alike(Load):
 
     def become_sum(self, keys: tuple[Any, ...]) -> None:
         """Be one of which only number, sizes and times are known, with these ``keys``."""
-        self.keys, self.form = Keys(*keys), SUM_OF_CONNECTION
+        self.keys, self.form = Keys(*keys), SUM
         self.first = sorted(self.first)
         self.noted = self.queued_us = self.queued = None  # type: ignore[assignment]  # as of any sum
         self.writes = self.reads = self.beats = self.versions = self.content = None
@@ -326,9 +321,8 @@ Tally: TypeAlias = "Facts | Alike"
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Tallies -> sums of those that are alike: of each connection when it has ended; and of all connections of a
-# client with a broker, at the end. Holds ``Limits.summary_buckets`` of each, and passes on all when there
-# are more.
+# Tallies -> sums of those that are alike: of all connections of a client with a broker. Holds
+# ``Limits.summary_buckets``, and passes on all when there are more.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -337,9 +331,7 @@ class Summing:
 
     Args:
         limits: to respect.
-        counters: fed with the sums.
-        of_connections: fed with those of each connection, before its end. They keep none: the first becomes
-            the sum of all connections between its ends.
+        counters: fed with the sums. They keep none.
         by_group, by_connection: whether those of different groups or connections differ.
     """
 
@@ -347,25 +339,23 @@ class Summing:
         self,
         limits: Limits,
         counters: Iterable[Callable[[Alike], object]],
-        of_connections: Iterable[Callable[[Alike], object]] = (),
         *,
         by_group: bool = False,
         by_connection: bool = False,
     ) -> None:
-        self._counters, self._of_connections = list(counters), list(of_connections)
+        self._counters = list(counters)
         self._by_group, self._by_connection = by_group, by_connection
         self._max_buckets = limits.summary_buckets
-        self._by_key: dict[ConnectionKey, dict[tuple[Any, ...], Alike]] = {}
         self._sums: dict[tuple[Any, ...], Alike] = {}
-        self._held_by_key = self._held = 0
+        self._held = 0
 
     def feed(self, tally: Tally) -> None:
         """Add a tally. One of several may become a sum: it is not used afterward."""
-        keys, connection = self._keys(tally), tally.connection
-        sums = self._by_key.get(connection.key)
-        if sums is None:
-            sums = self._by_key[connection.key] = {}
-        one = sums.get(keys)
+        keys, info = self._keys(tally), tally.connection
+        is_apart = self._by_connection or info.cluster_id is None  # that may become known
+        cluster = info.key if is_apart else info.cluster_id
+        ends = info.client.ip, info.hop and info.hop.ip, info.broker, cluster
+        one = self._sums.get((keys, ends))
         if one is not None:
             one.add(tally)
         else:
@@ -373,14 +363,13 @@ class Summing:
                 one = tally
                 one.become_sum(keys)
             else:
-                one = Alike(Keys(*keys), connection, tally.client, tally.broker)
+                one = Alike(Keys(*keys), info, tally.client, tally.broker)
                 one.add(tally)
-            sums[keys] = one
-            one.entries = entries(keys)
-            self._held_by_key += one.entries
-        if self._held_by_key > self._max_buckets:
-            for each in list(self._by_key):
-                self.settle_connection(each)
+            self._sums[keys, ends] = one
+            self._held += entries(keys) + entries(ends) - 1
+        one.connections.add(info.name)
+        if self._held > self._max_buckets:
+            self.settle()
 
     def _keys(self, tally: Tally) -> tuple[Any, ...]:
         """The ``Keys`` of its sum."""
@@ -403,38 +392,9 @@ class Summing:
             tally.service_us is not None,
         )
 
-    def settle_connection(self, connection: ConnectionKey) -> None:
-        """Pass on the sums of a connection."""
-        for one in self._by_key.pop(connection, {}).values():
-            self._held_by_key -= one.entries
-            for counter in self._of_connections:
-                counter(one)
-            self._add(one)
-
-    def _add(self, one: Alike) -> None:
-        info = one.connection
-        name = info.name if self._by_connection else None
-        ends = info.client.ip, info.hop and info.hop.ip, info.broker, info.cluster_id, name
-        total = self._sums.get((one.keys, ends))
-        if total is None:
-            one.form, one.connections = SUM, Distinct()
-            total = self._sums[one.keys, ends] = one
-            self._held += one.entries + entries(ends) - 1
-        else:
-            total.add(one)
-        total.connections.add(info.name)
-        if self._held > self._max_buckets:
-            self._pass_on()
-
     def settle(self) -> None:
         """Pass on all sums."""
-        for each in list(self._by_key):
-            self.settle_connection(each)
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        for one in self._sums.values():
+        sums, self._sums, self._held = self._sums, {}, 0
+        for one in sums.values():
             for counter in self._counters:
                 counter(one)
-        self._sums.clear()
-        self._held = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect import core
 from kdissect.cli.main import main
 from kdissect.limits import DEFAULT
-from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM, SUM_OF_CONNECTION
+from kdissect.stats.contents import COUNTED_BY_CORE, ONE, SUM
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.tallies import Alike, Load, Summing
@@ -123,15 +123,16 @@ def test_rules_get_the_forms_that_they_take() -> None:
         given = {rule.name for rule in rules.rules_for(form, api, has_flaw=has_flaw)}
         return given & {
             *("slow-broker", "advertised-listener-unreachable", "tls-port-mismatch", "broker-resets"),
-            "connection-per-request",
+            "unsupported-version-loop",
         }
 
     assert names(ONE, "Metadata") == {"advertised-listener-unreachable"}
     assert names(ONE, "Produce") == set()
-    assert names(ONE, "Produce", has_flaw=True) == {"tls-port-mismatch"}
+    assert names(ONE, "Produce", has_flaw=True) == {"tls-port-mismatch", "unsupported-version-loop"}
     assert names(COUNTED_BY_CORE, "Produce") == set()
-    assert names(SUM_OF_CONNECTION, "Produce") == {"connection-per-request"}
-    assert names(SUM, "Produce") == {"slow-broker", "advertised-listener-unreachable"}
+    assert names(SUM, "Produce") == {
+        *("slow-broker", "advertised-listener-unreachable", "unsupported-version-loop"),
+    }
 
 
 def test_a_sum_is_of_all_connections_between_two_ends() -> None:
@@ -142,13 +143,11 @@ def test_a_sum_is_of_all_connections_between_two_ends() -> None:
         )
         for port in ports
     ]
-    each: list[tuple[str, int]] = []
     all_of_them: list[Alike] = []
-    summing = Summing(DEFAULT, [all_of_them.append], [lambda one: each.append((one.form, one.exchanges))])
+    summing = Summing(DEFAULT, [all_of_them.append])
     for one in facts:
+        one.connection.cluster_id = "A"
         summing.feed(one)
-        summing.settle_connection(one.connection.key)
-    assert each == [(SUM_OF_CONNECTION, 1)] * len(ports)
     assert not all_of_them
     summing.settle()
     (whole,) = all_of_them
@@ -156,3 +155,12 @@ def test_a_sum_is_of_all_connections_between_two_ends() -> None:
     assert len(whole.connections) == len(ports)
     summing.settle()
     assert len(all_of_them) == 1
+
+
+def test_the_sums_of_connections_whose_cluster_is_not_known_differ() -> None:
+    every: list[Alike] = []
+    summing = Summing(DEFAULT, [every.append])
+    for port in ("100", "101"):
+        summing.feed(Facts(exchange("Heartbeat", 3, {"group_id": "g"}, connection=connection(port))))
+    summing.settle()
+    assert [one.exchanges for one in every] == [1, 1]

@@ -16,7 +16,7 @@ from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.learned import FIND_COORDINATOR, METADATA
 from kdissect.kafka import apis
 from kdissect.kafka.headers import API_VERSIONS
-from kdissect.limits import DEFAULT
+from kdissect.limits import DEFAULT, SECOND_NS
 from kdissect.model import Exchange
 from kdissect.stats import core_tallies, intervals
 from kdissect.stats.cluster import NODE_APIS
@@ -150,6 +150,23 @@ def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
         )
     path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
     assert compare(path) >= 60 - 1
+
+
+@needs_core
+def test_last_stable_offsets_that_come_and_go(compare: Any, tmp_path: Path) -> None:
+    """Every second response has none, right after one that shows that readers are held up."""
+    path, talk = tmp_path / "held-up.pcap", Talk(("10.0.0.1", 40_000), step_ns=10_000).handshake()
+    for number in range(60):
+        requested = [{"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": 5}]}]
+        stable = -1 if number % 2 else 5
+        end = {"partition_index": 0, "high_watermark": 9, "last_stable_offset": stable, "records": b""}
+        answer = {"responses": [{"topic": "orders", "partitions": [end]}]}
+        talk.client_sends(request(FETCH, 11, {"replica_id": -1, "topics": requested}, correlation_id=number))
+        talk.broker_sends(response(FETCH, 11, answer, correlation_id=number))
+        talk.time_ns += number % 2 * SECOND_NS
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    assert compare(path) >= 60 - 1
+    assert b"readers-blocked" in summary("--findings", path).out
 
 
 @needs_core

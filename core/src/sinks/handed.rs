@@ -190,6 +190,7 @@ pub type PythonRead = (
     (u64, u64),
     Vec<(&'static str, u64)>,
     (PythonSamples, PythonSamples, PythonSamples),
+    Option<(PythonSamples, PythonSamples)>,
     PythonLag,
     PythonNoted,
 );

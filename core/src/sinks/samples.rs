@@ -6,6 +6,7 @@ const SAMPLES: usize = 64;
 const MIN_BITS: u32 = 20;
 
 /// The first value, and the last one in each of at most [`SAMPLES`] slots, each with its time.
+#[derive(Clone)]
 pub struct Samples {
     pub count: u64,
     pub bits: u32,

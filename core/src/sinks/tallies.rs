@@ -295,6 +295,8 @@ struct ReadPartition {
     high_watermark: Samples,
     last_stable: Samples,
     log_start: Samples,
+    /// The high watermarks and last stable offsets of the exchanges with both. None: all have both.
+    stable: Option<Box<(Samples, Samples)>>,
     lag: Lag,
     /// Exchanges that left records unread.
     behind: Noted,
@@ -1210,6 +1212,16 @@ impl Topic<(), ReadPartition> {
 
 impl ReadPartition {
     fn see(&mut self, time_ns: i64, stamp: Stamp, position: &Position) {
+        let both = position
+            .high_watermark
+            .zip(position.last_stable.filter(|offset| *offset >= 0));
+        if both.is_none() && self.stable.is_none() {
+            self.stable = Some(Box::new((self.high_watermark.clone(), self.last_stable.clone())));
+        }
+        if let (Some((end, stable)), Some(samples)) = (both, &mut self.stable) {
+            samples.0.add(time_ns, end);
+            samples.1.add(time_ns, stable);
+        }
         for (samples, offset) in [
             (&mut self.high_watermark, position.high_watermark),
             (&mut self.last_stable, position.last_stable),
@@ -1299,6 +1311,8 @@ fn read_topic((name, topic): (String, Topic<(), ReadPartition>)) -> PythonReadTo
                 python_samples(&read.last_stable),
                 python_samples(&read.log_start),
             ),
+            read.stable
+                .map(|both| (python_samples(&both.0), python_samples(&both.1))),
             (
                 lag.count,
                 lag.first,

@@ -4,12 +4,12 @@ share an ID, or get nothing done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
-from kdissect.stats.contents import EACH, ONE, SUM_OF_CONNECTION, SUMS
+from kdissect.stats.contents import EACH, ONE, SUM, SUMS
 from kdissect.stats.findings.rule import Evidence, Minutes, Rule, combined
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.releases import removed_in
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 _MIN_CONNECTIONS = 10
 _REQUESTS = 3  # of a connection that is too short
 _SHARE = 0.8
-
-
-@summed
-class ShortConnection(Evidence):
-    """A connection: its first exchange, requests after the handshake, and whether something else than the
-    client's habit explains that they are few: the broker ended it, a login failed, it was refused.
-    """
-
-    requests: int = total()
-    explained_by_end: bool = either(False)
-
-    def begin(self, time_ns: int, exchange: str) -> None:
-        """Note an exchange by time and ID; only the earliest counts."""
-        if not self.count or time_ns < self.first_ns:
-            self.count, self.first_ns, self.last_ns = 1, time_ns, time_ns
-            self._examples = [(time_ns, exchange)]
 
 
 @summed
@@ -69,39 +53,19 @@ class ConnectionChurn(Rule):
         "or the client was refused, are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
-    takes = frozenset({SUM_OF_CONNECTION})
-    counts = ShortConnection
-
-    def feed(self, tally: Alike) -> None:
-        """Count requests after the handshake. SASL tokens without a header have no client ID."""
-        if tally.keys.api_key is None:
-            return
-        key = tally.client, tally.connection.client.ip, tally.broker, tally.connection.key
-        kept = self.kept[key]
-        kept.begin(*tally.first[0])
-        if tally.api not in HANDSHAKE_APIS:
-            kept.requests += tally.exchanges
+    counts = ShortConnections
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Note that the broker ended a connection, or why the client could not use it."""
-        key = row.client_id or row.client.ip, row.client.ip, str(row.broker), row.key
-        if (row.ended_by == BROKER or row.is_refused) and key in self.kept:
-            self.kept[key].explained_by_end = True
+        """Count the connection, unless its end, or what the broker said, explains that it is short."""
+        if row.requests is None or row.ended_by == BROKER or row.is_refused:
+            return
+        kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        kept.all += 1
+        if row.requests <= _REQUESTS:
+            kept.note(row)
 
-    def findings(self) -> Iterator[RulePart]:
-        """Clients with many short connections."""
-        ends: dict[Any, list[ShortConnection]] = {}
-        for (*end, _), each in self.kept.items():
-            if not each.explained_by_end:
-                ends.setdefault(tuple(end), []).append(each)
-        for (client, ip, broker), connected in ends.items():
-            short = ShortConnections()
-            for each in connected:
-                if each.requests <= _REQUESTS:
-                    short.add_evidence(each)
-            if short.busiest >= _MIN_CONNECTIONS and short.count >= _SHARE * len(connected):
-                short.all = len(connected)
-                yield self.part((client, ip, broker), short)
+    def _reports(self, each: ShortConnections) -> bool:
+        return each.busiest >= _MIN_CONNECTIONS and each.count >= _SHARE * each.all
 
     def _message(self, _: Scope, each: ShortConnections) -> str:
         return f"{each.count:,} of {each.all:,} connections carried at most {_REQUESTS} requests, {each.peak}"
@@ -155,7 +119,7 @@ class UnsupportedVersions(Rule):
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."
     )
-    takes = frozenset({ONE, SUM_OF_CONNECTION})
+    takes = frozenset({ONE, SUM})
     needs_flaws = True
     counts = Requests
 
@@ -169,28 +133,27 @@ class UnsupportedVersions(Rule):
 
     def feed(self, tally: Tally) -> None:
         """Count rejected requests, and accepted ones: those with a flaw, and sums of those without."""
-        connection = tally.connection
-        key = tally.client, connection.key
         if tally.exchange is None:
             if not tally.has_flaw:
                 self.accepted[tally.broker, tally.api, tally.keys.api_version].add(tally)
-                rejected = self.rejected.get(key)
-                if rejected is not None and (tally.last_ns or 0) >= rejected.first_ns:
-                    rejected.works = True
             return
-        exchange = tally.exchange
+        exchange, connection = tally.exchange, tally.connection
         version = exchange.api_version
         is_refused, is_silent = _UNSUPPORTED in tally.errors, _may_be_disconnected(exchange)
         if tally.api == _API_VERSIONS and is_refused:
-            self.rejected[key].add(tally)
+            self.rejected[tally.client, connection.key].add(tally)
         elif is_refused or is_silent:
             kept = self.kept[tally.client, tally.broker, tally.api, version, is_silent]
             kept.add(tally)
             kept.connections.add(connection.name)
         elif exchange.response is not None:
             self.accepted[tally.broker, tally.api, version].add(tally)
-            if key in self.rejected:
-                self.rejected[key].works = True
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Note that more than rejected ApiVersions requests was answered."""
+        rejected = self.rejected.get((row.client_id or row.client.ip, row.key))
+        if rejected is not None:
+            rejected.works = row.kinds[ANSWERED] > rejected.count
 
     def findings(self) -> Iterator[RulePart]:
         """Clients whose requests were rejected often."""

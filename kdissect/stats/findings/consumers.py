@@ -519,8 +519,8 @@ class BlockedReaders(Rule):
             return
         for topic, partitions in reads.topics:
             for each in partitions:
-                end, stable, _ = each.ends
-                if stable[0] and all(offset >= 0 for _, offset in stable[2]):
+                end, stable = each.stable or each.ends[:2]
+                if stable[0]:
                     kept = self.kept[topic.name, each.partition]
                     kept.high_watermark.add_counted(end)
                     kept.last_stable.add_counted(stable)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import WARNING
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED
-from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration, many
-from kdissect.stats.contents import EACH, ONE, QUEUED_US, SUM_OF_CONNECTION, SUMS
+from kdissect.stats.contents import EACH, ONE, QUEUED_US, SUM, SUMS
 from kdissect.stats.facts import SLOW_US
 from kdissect.stats.findings.rule import Evidence, Rule, combined
 from kdissect.stats.quantiles import Bounded, Quantiles
-from kdissect.stats.sums import earliest, largest, latest, merged, summed, total
+from kdissect.stats.sums import largest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,11 +194,10 @@ class SlowBroker(Rule):
 
 
 @summed
-class ConnectionSpeed(Speed):
-    """Exchanges of a connection; when the first slow one was requested, and the last one answered."""
+class SlowService(Evidence):
+    """Slow requests of a connection; the longest service time and its total time, in microseconds."""
 
-    slow_from_ns: int = earliest(NEVER_NS)
-    slow_until_ns: int = latest(0)
+    longest: tuple[int, int] = largest((0, -1))
 
 
 @summed
@@ -224,45 +222,50 @@ class SlowRequests(Rule):
     severity = WARNING
     of = ("client", "broker", "API")
     lost = "lost_us"
-    title = "Some requests take seconds longer than is usual on their connection."
+    title = "Some requests take seconds longer than is usual."
     when = (
-        f"A service time {SLOW_US // 1_000_000} s above the median of the same API on the same connection, "
-        f"with {_MEASURED} requests or more. Times that brokers wait on purpose, throttle times, "
+        f"A service time {SLOW_US // 1_000_000} s above the median of the same API, client and broker, with "
+        f"{_MEASURED} requests or more. Times that brokers wait on purpose, throttle times, "
         "retransmissions and the wait for earlier responses are not service time."
     )
     advice = (
         "Look at the broker's log at that time: disk stalls, garbage collection, replicas that left the ISR "
         "(replica.lag.time.max.ms bounds how long acks=all waits for one), leaders that moved."
     )
-    takes = frozenset({ONE, SUM_OF_CONNECTION})
+    takes = frozenset({ONE, SUM})
     needs_flaws = True
-    counts = ConnectionSpeed
+    counts = SlowService
+
+    service_us: Bounded[tuple[str, str, str], Quantiles] = merged()  # by client, broker and API
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.service_us = Bounded(limits.summary_rows, Quantiles)
 
     def feed(self, tally: Tally) -> None:
         """Note how long a broker took; of one exchange, when, if it took long."""
-        key = tally.client, tally.broker, tally.api, tally.connection.key
+        key = tally.client, tally.broker, tally.api
         if tally.exchange is None:
             if tally.keys.is_measured and tally.keys.api_key is not None:
-                self.kept[key].add_times(tally)
+                self.service_us[key].merge(tally.service_us)
         elif (tally.service_us or 0) >= SLOW_US and tally.exchange.api_key is not None:
-            kept = self.kept[key]
-            kept.slow_from_ns = min(kept.slow_from_ns, tally.time_ns)
-            kept.slow_until_ns = max(kept.slow_until_ns, tally.time_ns + 1000 * (tally.latency_us or 0))
+            kept = self.kept[(*key, tally.connection.key)]
+            kept.add(tally)
+            kept.last_ns = max(kept.last_ns, tally.time_ns + 1000 * (tally.latency_us or 0))
+            total_us = -1 if tally.total_us is None else tally.total_us
+            kept.longest = max(kept.longest, (tally.service_us or 0, total_us))
 
     def findings(self) -> Iterator[RulePart]:
         """Clients with such requests, by broker and API."""
         slow: dict[tuple[str, str, str], SlowConnections] = {}
         for (client, broker, api, connection), each in self.kept.items():
-            (median_us,) = each.service_us.at((0.5,))
-            longest_us = each.service_us.max
-            if median_us is None or longest_us is None or each.count < _MEASURED:
-                continue
-            if longest_us - median_us >= SLOW_US:
+            usual, (longest_us, total_us) = self.service_us.get((client, broker, api)), each.longest
+            (median_us,) = (None,) if usual is None or usual.count < _MEASURED else usual.at((0.5,))
+            if median_us is not None and longest_us - median_us >= SLOW_US:
                 evidence = slow.setdefault((client, broker, api), SlowConnections())
-                evidence.take(each.slow_from_ns, connection[0])
-                evidence.last_ns = max(evidence.last_ns, each.slow_until_ns)
+                evidence.take(each.first_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.last_ns)
                 evidence.ends |= each.ends
-                total_us = -1 if each.total_us.max is None else each.total_us.max
                 evidence.longest = max(evidence.longest, (longest_us, median_us, total_us))
         for key, evidence in slow.items():
             yield self.part(key, evidence)

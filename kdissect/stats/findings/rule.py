@@ -24,7 +24,6 @@ from kdissect.stats.sums import (
     earlier,
     earliest,
     fed,
-    join,
     joined,
     largest,
     later,
@@ -202,11 +201,6 @@ class Bursts(Evidence):
         Evidence.add_noted(self, tally, noted)
         for piece, count in sorted(noted.pieces):
             _busiest(self.pieces, {piece * PIECE_NS // self.piece_ns: count})
-
-    def add_evidence(self, evidence: Evidence) -> None:
-        """Add other evidence, counted in the interval of its first time."""
-        join(self, evidence, Evidence)
-        _busiest(self.pieces, {evidence.first_ns // self.piece_ns: evidence.count})
 
 
 @summed

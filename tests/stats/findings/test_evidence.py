@@ -35,14 +35,6 @@ def test_of_many_pieces_the_busy_ones_stay() -> None:
     assert evidence.count == 1005
 
 
-def test_what_was_gathered_counts_as_it_began() -> None:
-    one, evidence = Evidence(), Minutes()
-    one.add(metadata(1))
-    evidence.add_evidence(one)
-    evidence.add_evidence(one)
-    assert (evidence.busiest, evidence.count) == (2, 2)
-
-
 @given(st.lists(st.lists(st.integers(0, 500), max_size=20), min_size=1, max_size=4))
 def test_merged_parts_equal_one_run(parts: list[list[int]]) -> None:
     everything, merged = Bursts(), Bursts()
