@@ -416,6 +416,7 @@ class MergedText:
 # Connections
 
 _Order = tuple[int, int]
+_Numbers = tuple[int, int] | None
 _Step = tuple[int, int | None, list[Any], ConnectionState | None]
 """Index of a packet, since when connections wait, exchanges, and the connection that ended."""
 
@@ -515,8 +516,18 @@ class Lending:
     def tick(self, time_ns: int) -> list[int]:
         """Let time pass. Returns the connections that Python must take."""
 
-    def ended(self, before: _Order) -> list[ConnectionState]:
-        """Connections whose end became final before a time and number."""
+    def ended(
+        self, before: _Order
+    ) -> list[tuple[int, tuple[bytes, int, tuple[_Numbers, _Numbers]], int | None, ConnectionState | None]]:
+        """Connections whose end became final before a time and number: their numbers; the values of an
+        ``Ended``; the time of the SYN of one that was opened here; and the state, if it was lent, or its end
+        is to be reported.
+        """
+
+    def close(self) -> list[tuple[int, bytes, int]]:
+        """The capture has ended. Ends the connections opened here of which nothing is left to report, and
+        returns their numbers, ends, and the times of their SYNs.
+        """
 
     @property
     def all(self) -> list[int]:

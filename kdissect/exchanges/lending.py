@@ -52,7 +52,7 @@ from kdissect.model import (
     PacketBlock,
 )
 from kdissect.net.analysis import TcpAnalysis
-from kdissect.net.connection import Connection, EndedThere, StreamState, TcpState
+from kdissect.net.connection import Connection, Ended, EndedThere, StreamState, TcpState
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.stream import Stream
 from kdissect.net.tcp import endpoints, reversed_ends
@@ -503,25 +503,32 @@ class Lending:
     def ended(self, before: tuple[int, int]) -> Iterable[EndedThere]:
         """See ``net.connection.Lender``."""
         time_ns, ordinal = before
-        states = self._core.ended((_clamped(time_ns), ordinal))
-        if states:
+        ended = self._core.ended((_clamped(time_ns), ordinal))
+        if ended:
             self._count()
             self.waiting_since_ns = self._core.waiting_since_ns
-        for state in states:
-            if (duplex := state.duplex) is not None:
+        for *_, state in ended:
+            if state is not None and (duplex := state.duplex) is not None:
                 if state.kafka is None:
                     self._discard(duplex)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
             EndedThere(
-                state.ordinal,
-                state.tcp.ended,
-                self._closed(state) if state.is_reported else None,
-                state.tcp.segments[0].time_ns if state.duplex is None else None,
+                ordinal,
+                Ended(*remembered),
+                None if state is None or not state.is_reported else self._closed(state),
+                syn_ns,
             )
-            for state in states
+            for ordinal, remembered, syn_ns, state in ended
         ]
+
+    def close(self) -> Iterable[tuple[int, bytes, int]]:
+        """See ``net.connection.Lender``."""
+        closed = self._core.close()
+        self._count()
+        self._core.pass_on(False)
+        return closed
 
     def _closed(self, state: ConnectionState) -> Event:
         """The end of a connection in the core; its objects get the state that it has reached."""

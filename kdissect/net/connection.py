@@ -146,6 +146,12 @@ class Lender(Protocol):
         """The connections whose end in the core is final before this deadline and ordinal."""
         ...
 
+    def close(self) -> Iterable[tuple[int, bytes, int]]:
+        """The capture has ended: the ordinals of connections that the core has opened and now closed, their
+        ends, and the times of their SYNs.
+        """
+        ...
+
 
 class BareSegment(NamedTuple):
     """A segment without payload; ``sender`` 0 is the client."""
@@ -211,19 +217,12 @@ class TcpState(NamedTuple):
         return self.idle_ns is not None and self.streams[1].first is None
 
     @property
-    def ended(self) -> Ended:
-        """The connection, whose end is final."""
-        one, two = self.streams
-        time_ns = self.now_ns if self.due_ns is None else max(self.now_ns, self.due_ns)
-        return Ended(self.ends, time_ns, (_numbers(one.first, one.next), _numbers(two.first, two.next)))
-
-    @property
     def closed(self) -> Closed:
         """How it has ended."""
         fins_ns = [each.fin_ns for each in self.streams if each.fin_ns is not None]
         if len(fins_ns) == len(self.streams):
             return Closed("fin", max(fins_ns))
-        return Closed("reset", self.ended.time_ns)
+        return Closed("reset", self.now_ns if self.due_ns is None else max(self.now_ns, self.due_ns))
 
 
 class EndedThere(NamedTuple):
@@ -494,6 +493,9 @@ class Connections:
     def close(self, time_ns: int) -> list[Event]:
         """The capture has ended: close every connection. ``time_ns`` is the latest time of a packet."""
         out = self.tick(time_ns)
+        for ordinal, ends, syn_ns in () if self.lender is None else self.lender.close():
+            self.ids.take(ends, syn_ns)
+            self._drop(ordinal)
         for ordinal in list(self._order):
             duplex = self._duplex(ordinal)
             if duplex is None:

@@ -595,6 +595,33 @@ impl<X> Connection<X> {
             .is_some_and(|opening| matches!(opening.handshake, Some((_, None))))
     }
 
+    /// Whether the SYN of a side was captured, if the connection may end here.
+    pub fn has_syn(&self, side: usize) -> bool {
+        self.opening.is_some() && (side == CLIENT || !self.is_half_open())
+    }
+
+    /// When its end became final.
+    pub fn ended_ns(&self) -> i64 {
+        let due_ns = self.opening.as_ref().and_then(|opening| opening.due_ns);
+        due_ns.map_or(self.now_ns, |due_ns| due_ns.max(self.now_ns))
+    }
+
+    /// Time of the SYN, if the connection was opened here, is open, and nothing of it is outstanding but its end.
+    pub fn syn_ns_if_idle(&self) -> Option<i64> {
+        let opening = self.opening.as_ref()?;
+        let (syn, _) = opening.handshake.as_ref()?;
+        let is_idle = opening.due_ns.is_none()
+            && opening.reset.is_none()
+            && self.first_id.is_some()
+            && self.unread.is_none()
+            && self.waiting.is_empty()
+            && self
+                .directions
+                .iter()
+                .all(|each| each.is_at_boundary() && each.fin_ns.is_none());
+        is_idle.then_some(syn.packet.time_ns)
+    }
+
     /// When it began to wait, as in duplex.py.
     pub fn waiting_since_ns(&self) -> Option<i64> {
         let opening = self.opening.as_ref()?;

@@ -42,6 +42,7 @@ pub struct StageCounts {
     pub segments_after_close: u64,
     pub repeated_segments: u64,
     pub retransmitted_bytes: u64,
+    pub closed_end: u64,
     pub closed_fin: u64,
     pub closed_reset: u64,
     /// Of those that have ended.
@@ -288,6 +289,37 @@ impl<X> Stage<X> {
             connection,
             is_reported,
         })
+    }
+
+    /// The capture has ended. Ends the connections opened here of which nothing is left to tell: their slots, numbers
+    /// and ends, and the times of their SYNs.
+    pub fn close(&mut self) -> Vec<(usize, u64, Box<[u8]>, i64)> {
+        let mut closed = Vec::new();
+        for slot in 0..self.slots.len() {
+            let Some(entry) = &self.slots[slot] else {
+                continue;
+            };
+            let Some(syn_ns) = entry.connection.syn_ns_if_idle() else {
+                continue;
+            };
+            let (ordinal, [ends, _]) = (entry.ordinal, entry.ends.clone());
+            if !self.reports(slot) {
+                self.release(slot);
+                self.counts.closed_end += 1;
+                closed.push((slot, ordinal, ends, syn_ns));
+            }
+        }
+        closed
+    }
+
+    /// Whether the caller is told of the end of the connection in a slot; see `is_reported`.
+    fn reports(&mut self, slot: usize) -> bool {
+        let Some(entry) = self.slots[slot].take() else {
+            return false;
+        };
+        let is_reported = self.is_reported(&entry.connection, &entry.ends[CLIENT]);
+        self.slots[slot] = Some(entry);
+        is_reported
     }
 
     /// Whether the caller is told of the end of a connection. If not, it is counted, unless no payload has come.
@@ -546,13 +578,10 @@ impl<X> Stage<X> {
     /// Notes the FIN that was missing.
     fn note_finished(&mut self, slot: usize) {
         self.counts.closed_fin += 1;
-        let Some(entry) = self.slots[slot].take() else {
-            return;
-        };
-        if entry.connection.opening.is_some() && self.is_reported(&entry.connection, &entry.ends[CLIENT]) {
+        let entry = self.slots[slot].as_ref();
+        if entry.is_some_and(|entry| entry.connection.opening.is_some()) && self.reports(slot) {
             self.closed = Some(slot);
         }
-        self.slots[slot] = Some(entry);
     }
 }
 
@@ -1002,6 +1031,35 @@ mod tests {
             (stage.counts.closed_reset, stage.all(), stage.deadlines.len()),
             (1, vec![], 0)
         );
+    }
+
+    #[test]
+    fn open_connections_end_with_the_capture() {
+        let request = request(3, 7, b"");
+        let response = response(7);
+        let segments: [Sent<'_>; 5] = [
+            (0, 0x02, b""),
+            (1, 0x12, b""),
+            (0, 0x18, &request),
+            (1, 0x18, &response),
+            (1, 0x18, &response[..3]),
+        ];
+        for (count, is_idle) in [(1, false), (2, false), (3, false), (4, true), (5, false)] {
+            let mut stage = empty_stage();
+            whole(&mut stage, &segments[..count]);
+            let closed = stage.close();
+            assert_eq!(closed.len(), usize::from(is_idle), "after {count} segments");
+            assert_eq!(stage.all().is_empty(), is_idle);
+            assert_eq!(
+                (stage.counts.closed_end, stage.counts.kafka),
+                (u64::from(is_idle), u64::from(is_idle))
+            );
+            assert_eq!(stage.held == 0, is_idle);
+        }
+        let mut stage = empty_stage();
+        stage.analyzes = true;
+        whole(&mut stage, &segments[..4]);
+        assert!(stage.close().is_empty());
     }
 
     #[test]

@@ -46,6 +46,8 @@ const BATCH: usize = 64;
 const RUN: usize = 64;
 /// Topic IDs in a run of exchanges that wait for names: each is compared with all.
 const RUN_IDS: usize = 256;
+/// Sequence numbers that are farther back look as if they were ahead.
+const LONG: u32 = 1 << 30;
 /// Most exchanges that are queued at a time.
 const PAGE: usize = 256;
 /// Interfaces known at a time.
@@ -214,6 +216,19 @@ type PyWritten<'py> = (
     usize,
     Option<(Bound<'py, PyTuple>, u64)>,
 );
+
+/// A connection whose end here has become final: its number; what is remembered of it, an `Ended` of
+/// kdissect/net/connection.py; time of the SYN if it was opened here; and its state if Python has objects of it, or is
+/// told of its end.
+type PyEnded<'py> = (
+    u64,
+    (Bound<'py, PyBytes>, i64, (PyNumbers, PyNumbers)),
+    Option<i64>,
+    Option<ConnectionState>,
+);
+
+/// The first and the next sequence number of a stream, whose SYN was captured.
+type PyNumbers = Option<(u32, u32)>;
 
 /// See `take_reasons`.
 type PyLeft = (&'static str, i16, i16, u64);
@@ -780,6 +795,7 @@ impl Lending {
             segments_after_close,
             repeated_segments,
             retransmitted_bytes,
+            closed_end,
             closed_fin,
             closed_reset,
             kafka,
@@ -791,6 +807,7 @@ impl Lending {
             ("segments_after_close", segments_after_close),
             ("repeated_segments", repeated_segments),
             ("retransmitted_bytes", retransmitted_bytes),
+            ("closed_end", closed_end),
             ("closed_fin", closed_fin),
             ("closed_reset", closed_reset),
             ("connections: Kafka", kafka),
@@ -835,25 +852,52 @@ impl Lending {
     }
 
     /// Connections whose end here has become final before this deadline and number.
-    fn ended(&mut self, py: Python<'_>, before: (i64, u64)) -> PyResult<Vec<ConnectionState>> {
-        let mut states = Vec::new();
+    fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> PyResult<Vec<PyEnded<'py>>> {
+        let mut all = Vec::new();
         while let Some(ended) = self.stage.end_next(before) {
             for finished in std::mem::take(&mut self.stage.finished) {
                 let order = finished.order();
                 self.enqueue(py, finished, order);
             }
-            let Ended { slot, ordinal, .. } = ended;
-            let state = self.state_at_end(py, slot, ordinal, &ended.connection, ended.is_reported)?;
-            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
-                link.is_released = true;
-                if link.queued + link.waiting > 0 {
-                    link.info(py, &self.python)?; // later it would get the ID of the next one
-                }
-            }
-            self.forget(py, slot);
-            states.push(state);
+            let Ended {
+                slot,
+                ordinal,
+                connection,
+                is_reported,
+            } = ended;
+            let link = self.links.get(slot).and_then(Option::as_ref);
+            let link = link.ok_or_else(|| PyKeyError::new_err(slot))?;
+            let syn_ns = match link.side {
+                Holder::Opened(time_ns, _) => Some(time_ns),
+                _ => None,
+            };
+            let is_passed_on =
+                is_reported || syn_ns.is_none() || (self.stage.analyzes && connection.is_half_open());
+            let numbers = |side| numbers(&connection, side);
+            let remembered = (
+                PyBytes::new(py, &link.ends),
+                connection.ended_ns(),
+                (numbers(CLIENT), numbers(1 - CLIENT)),
+            );
+            let state = match is_passed_on {
+                true => Some(self.state_at_end(py, slot, ordinal, &connection, is_reported)?),
+                false => None,
+            };
+            self.let_go(py, slot)?;
+            all.push((ordinal, remembered, syn_ns, state));
         }
-        Ok(states)
+        Ok(all)
+    }
+
+    /// The capture has ended. Ends the connections that were opened here of which nothing is left to tell: their
+    /// numbers and ends, and the times of their SYNs.
+    fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<(u64, Bound<'py, PyBytes>, i64)>> {
+        let mut all = Vec::new();
+        for (slot, ordinal, ends, syn_ns) in self.stage.close() {
+            self.let_go(py, slot)?;
+            all.push((ordinal, PyBytes::new(py, &ends), syn_ns));
+        }
+        Ok(all)
     }
 
     /// The numbers of all connections here.
@@ -1539,9 +1583,8 @@ impl Lending {
         segments.extend(reset.filter(|_| goes_on).map(|(_, side, each)| bare(*side, each)));
         let stream = |side: usize| {
             let each = &connection.directions[side];
-            let has_syn = opening.is_some() && (side == CLIENT || !connection.is_half_open());
             StreamState {
-                first: has_syn.then_some(each.first),
+                first: connection.has_syn(side).then_some(each.first),
                 next: each.next,
                 acknowledged: each.acknowledged,
                 fin_ns: each.fin_ns,
@@ -1608,6 +1651,18 @@ impl Lending {
                 }
             }
         }
+    }
+
+    /// A connection has ended.
+    fn let_go(&mut self, py: Python<'_>, slot: usize) -> PyResult<()> {
+        if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+            link.is_released = true;
+            if link.queued + link.waiting > 0 {
+                link.info(py, &self.python)?; // later it would get the ID of the next one
+            }
+        }
+        self.forget(py, slot);
+        Ok(())
     }
 
     /// Forgets a connection that was given back, once nothing of it is queued.
@@ -1918,6 +1973,18 @@ fn note_retransmission(exchange: &Bound<'_, PyAny>, retransmitted_ns: Option<i64
         Some(time_ns) => exchange.setattr("retransmitted_ns", time_ns),
         None => Ok(()),
     }
+}
+
+/// `_numbers` of kdissect/net/connection.py.
+fn numbers(connection: &Connection<Object>, side: usize) -> PyNumbers {
+    let each = &connection.directions[side];
+    let is_long = each.next.wrapping_sub(each.first) > i32::MAX as u32;
+    let first = if is_long {
+        each.next.wrapping_sub(LONG)
+    } else {
+        each.first
+    };
+    connection.has_syn(side).then_some((first, each.next))
 }
 
 /// The same exchange, of which Python gets an object that it does not keep.
