@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_used", "native"]
 
-_INTERFACE = 62
+_INTERFACE = 63
 """Of the core that this Python goes with. A checkout can still have the one built from an older commit."""
 
 

@@ -26,7 +26,7 @@ pub mod row;
 pub mod state;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 62;
+const INTERFACE: u32 = 63;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {
