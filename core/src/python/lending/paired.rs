@@ -5,7 +5,11 @@
 
 use pyo3::prelude::*;
 
-use super::{key, Asking, Holder, Lending, PythonFrame, IDENTITY};
+use super::asking::Asking;
+use super::link::{Holder, IDENTITY};
+use super::objects::PythonFrame;
+use super::writing::key;
+use super::Lending;
 use crate::exchanges::connection::{
     advertises_vendor, request_header, Finished, Frame, Message, Outcome, Request, API_VERSIONS,
 };
