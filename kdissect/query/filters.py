@@ -46,7 +46,7 @@ from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import between, many
 from kdissect.query.where import ADDED_FIELDS, COMPARISONS, depth, is_true, names
-from kdissect.sinks.plan import MAX_INT64, Conditions
+from kdissect.sinks.plan import MAX_INT64, MIN_INT64, Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -109,12 +109,11 @@ _LEFT: CoreTest = ("left",)
 _COSTS = {"of_client": 0, "number": 1, "errors": 2, "mentions": 3, "values": 3, "left": 4}
 _NOTHING, _SELECTED, _EXCLUDED = range(3)
 """What a name in an exchange says of it."""
-_MIN_INT64 = -MAX_INT64 - 1
-_ALL = _MIN_INT64, MAX_INT64
+_ALL = MIN_INT64, MAX_INT64
 _LAST = chr(sys.maxunicode)
 _INEQUALITIES: Mapping[str, Callable[[float], tuple[int, int]]] = {
-    "<": lambda constant: (_MIN_INT64, ceil(constant) - 1),
-    "<=": lambda constant: (_MIN_INT64, floor(constant)),
+    "<": lambda constant: (MIN_INT64, ceil(constant) - 1),
+    "<=": lambda constant: (MIN_INT64, floor(constant)),
     ">": lambda constant: (floor(constant) + 1, MAX_INT64),
     ">=": lambda constant: (ceil(constant), MAX_INT64),
 }
@@ -354,7 +353,7 @@ def _time_test(comparison: Comparison) -> CoreTest:
         return _LEFT
 
     def first_ns(is_reached: Callable[[str], bool]) -> int:
-        times_us = range(-MAX_INT64 // 1000, MAX_INT64 // 1000 + 1)
+        times_us = range(MIN_INT64 // 1000, MAX_INT64 // 1000 + 1)
         place = bisect_left(
             times_us, True, key=lambda time_us: is_reached(value(SimpleNamespace(time_ns=time_us * 1000)))
         )
@@ -367,7 +366,7 @@ def _time_test(comparison: Comparison) -> CoreTest:
         (constant,) = constants
         is_past = {">=": constant.__le__, "<": constant.__le__, ">": constant.__lt__, "<=": constant.__lt__}
         border_ns = first_ns(is_past[sign])
-        return _in_ranges("time_ns", [(border_ns, MAX_INT64) if ">" in sign else (-MAX_INT64, border_ns - 1)])
+        return _in_ranges("time_ns", [(border_ns, MAX_INT64) if ">" in sign else (MIN_INT64, border_ns - 1)])
     if sign == "startswith":
         return _in_ranges("time_ns", [within(each, f"{each}{_LAST}") for each in constants])
     if sign not in ("==", "in", "!=", "not in"):
@@ -517,7 +516,7 @@ class Filter:
             note_name,
             [name_kind.noun for name_kind in self._name_kinds if name_kind.noun in _MENTIONS],
             self._note_ids if self.is_about_topics else None,
-            (-MAX_INT64, MAX_INT64) if self._window is None else self._window.bounds_ns,
+            (MIN_INT64, MAX_INT64) if self._window is None else self._window.bounds_ns,
             self._time_ns is content.record_time_ns,
             None if self._window is None else self._note_times,
         )
@@ -598,8 +597,8 @@ class TimeWindow:
     def bounds_ns(self) -> tuple[int, int]:
         """Its start and end, within 64 bits. Unlimited before ``begin``."""
         if self._start_ns is None:
-            return -MAX_INT64, MAX_INT64
-        start_ns, end_ns = (max(-MAX_INT64, min(each, MAX_INT64)) for each in (self._start_ns, self._end_ns))
+            return MIN_INT64, MAX_INT64
+        start_ns, end_ns = (max(MIN_INT64, min(each, MAX_INT64)) for each in (self._start_ns, self._end_ns))
         return int(start_ns), int(end_ns)
 
     def contains(self, time_ns: int) -> bool:

@@ -72,7 +72,7 @@ class _KnownNames:
 
 
 def number_of(connection: ConnectionKey) -> int:
-    """A connection in a key of the core: ID and lowest bits of the ordinal (core/src/python/lending/link.rs)."""
+    """A connection in a key of the core: ID and lowest bits of the ordinal (core/.../lending/link.rs)."""
     connection_id, ordinal = connection
     return int(connection_id, 16) << 15 | ordinal & 0x7FFF
 

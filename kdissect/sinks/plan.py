@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Identity = tuple[str | None, str | None, str | None, str | None]
 
-MAX_INT64 = (1 << 63) - 1
+MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
 class TopicIdNames(Protocol):

@@ -11,7 +11,7 @@ from kdissect.limits import DEFAULT
 from kdissect.model import ORPHAN, Body
 from kdissect.query import filters
 from kdissect.query.where import compile_where
-from kdissect.sinks.plan import MAX_INT64
+from kdissect.sinks.plan import MAX_INT64, MIN_INT64
 from kdissect.tables.columns import resolve
 from tests.exchange_factory import START_NS, connection, exchange
 
@@ -393,12 +393,12 @@ def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tupl
     [
         ("latency > 1.5ms", number("latency_us", (1501, MAX_INT64))),
         ("1.5 <= response_bytes", number("response_bytes", (2, MAX_INT64))),
-        ("packet < 7.5", number("packet", (-MAX_INT64, 7))),
+        ("packet < 7.5", number("packet", (MIN_INT64, 7))),
         ("packet == 7.5", number("packet")),
         ("number in (1, 3..5)", number("number", (3, 5), (1, 1))),
         ("number != 3", ("not", number("number", (3, 3), if_absent=True))),
         ("total_us == null", number("total_us", if_absent=True)),
-        ("total_us != null", number("total_us", (-MAX_INT64, MAX_INT64))),
+        ("total_us != null", number("total_us", (MIN_INT64, MAX_INT64))),
         ("packet > 1e300", number("packet")),
         (f"packet > {'9' * 400}", number("packet")),
         ("number in (1, null)", values(("number", "number"))),
@@ -411,7 +411,7 @@ def number(name: str, *ranges: tuple[int, int], if_absent: bool = False) -> tupl
         ("all(packet) > 2", values(("number", "packet"))),
         ("service_us > 5", number("service_us", (6, MAX_INT64))),
         ("service_us > api_version", ("left",)),
-        ("1 < packet < 3", ("and", [number("packet", (2, MAX_INT64)), number("packet", (-MAX_INT64, 2))])),
+        ("1 < packet < 3", ("and", [number("packet", (2, MAX_INT64)), number("packet", (MIN_INT64, 2))])),
         ("api == 'Fetch' or client_port > 5", ("of_client", 0)),
         ("not errors", ("errors", True)),
         ("any(errors) =~ 'X'", ("errors", False)),
@@ -486,7 +486,7 @@ def test_conditions_are_the_criteria() -> None:
         since=["00:00:10"],
     )
     day_ns = 86_400 * SECOND_NS
-    assert chosen.conditions(CONTEXT).times_ns == (-MAX_INT64, MAX_INT64)
+    assert chosen.conditions(CONTEXT).times_ns == (MIN_INT64, MAX_INT64)
     chosen.begin(3 * day_ns + 5)
     conditions = chosen.conditions(CONTEXT)
     assert conditions.times_ns == (3 * day_ns + 10 * SECOND_NS, MAX_INT64)

@@ -14,6 +14,7 @@ def load(
     result = Load()
     result.kinds.update({ANSWERED: answered, UNANSWERED: no_answer + unclear, ORPHAN: orphans})
     result.kinds[UNACKNOWLEDGED] = acks0
+    result.exchanges = result.kinds.total()
     result.no_answer, result.failed = no_answer, failed
     return result
 
