@@ -25,10 +25,8 @@ def other_protocol(data: bytes) -> str | None:
         and (data[0] != _TLS_HANDSHAKE or data[5] in _TLS_HELLOS)
     ):
         return "TLS"
-    for beginning, name in _BEGINNINGS:
-        if data.startswith(beginning):
-            return name
-    return None
+    beginning, name = _BY_FIRST_BYTES.get(data[:_SIZE_BYTES], (b"", None))
+    return name if data.startswith(beginning) else None
 
 
 def tls_alert(data: bytes) -> str | None:
@@ -78,8 +76,11 @@ _BEGINNINGS = (
     (b"SSH-", "SSH"),
     (b"AMQP", "AMQP"),
 )
-
 _SIZE_BYTES = 4
+_BY_FIRST_BYTES: dict[bytes, tuple[bytes, str | None]] = {
+    beginning[:_SIZE_BYTES]: (beginning, name) for beginning, name in _BEGINNINGS
+}
+
 _OTHER_BEGINNINGS = (
     (b"PROXY ", "PROXY protocol version 1"),
     (b"\r\n\r\n", "PROXY protocol version 2"),
