@@ -1,7 +1,7 @@
 """What do recordings of real clients and brokers cost, whole and cut, beside tshark?
 
     python benchmarks/recordings.py                          share of the exchanges that leave the core
-    python benchmarks/recordings.py --times [CAPTURE ...]    60 interleaved copies: CPU time beside tshark
+    python benchmarks/recordings.py --times [CAPTURE ...]    60 interleaved copies: CPU time beside tshark's
     python benchmarks/recordings.py --times --before DIR     also run another checkout of kdissect
 
 A recording is each capture in samples/ and tests/cluster, or those named. It is read in three forms: whole;
@@ -104,6 +104,12 @@ def copies(packets: Sequence[Packet]) -> list[Packet]:
     return [packet for *_, packet in sorted(result, key=lambda each: each[:3])]
 
 
+def forms(path: Path) -> dict[str, list[Packet]]:
+    """The packets of a recording, whole, and without its first third."""
+    packets = packets_of(path)
+    return {"whole": packets, "cut": packets[len(packets) // 3 :]}
+
+
 def is_pythons(exchange: Exchange) -> bool:
     """Whether Python should take it."""
     return bool(
@@ -166,10 +172,8 @@ def report_shares(paths: Sequence[Path], directory: Path) -> None:
         f"{'recording':30} {'form':6} {'exchanges':>9}  " + " ".join(f"{name[:13]:>13}" for name in COMMANDS)
     )
     for path in paths:
-        packets = packets_of(path)
-        forms = {"whole": packets, "cut": packets[len(packets) // 3 :]}
-        for form, some in forms.items():
-            capture = write(directory / "capture.pcapng", some)
+        for form, packets in forms(path).items():
+            capture = write(directory / "capture.pcapng", packets)
             cells = []
             for command in COMMANDS:
                 total, left = left_by_core(command, capture, directory / "out")
@@ -195,7 +199,9 @@ def report_shares(paths: Sequence[Path], directory: Path) -> None:
 
 
 def report_times(paths: Sequence[Path], directory: Path, before: Path | None, rounds: int) -> None:
-    """Print processor times on 60 copies. What tshark prints is not compared: it knows fewer versions."""
+    """Print processor times on 60 copies, whole and cut, and how many times faster than tshark that is. What
+    tshark prints is not compared: it knows fewer versions.
+    """
     racing: list[Program] = programs("read", before, None)[: 3 if before else 2]
     racing += [
         Program(
@@ -209,26 +215,20 @@ def report_times(paths: Sequence[Path], directory: Path, before: Path | None, ro
         if place is not None
     ]
     print(machine())
-    print(f"{'recording in 60 copies':30} {'MB':>5} " + " ".join(f"{each.name:>15}" for each in racing))
-    totals: Counter[str] = Counter()
+    names = " ".join(f"{each.name:>21}" for each in racing)
+    print(f"{'recording in 60 copies':30} {'form':6} {'MB':>5} {names}")
     for path in paths:
-        capture = write(directory / "copies.pcapng", copies(packets_of(path)))
-        times = {
-            each.name: median(run(each, capture, directory / "output").cpu_s for _ in range(rounds))
-            for each in racing
-        }
-        totals.update(times)
-        print(
-            f"{path.name[:30]:30} {capture.stat().st_size / 1e6:5.0f} "
-            + " ".join(f"{each:15.2f}" for each in times.values()),
-            flush=True,
-        )
-    print(f"{'all':36} " + " ".join(f"{totals[each.name]:15.2f}" for each in racing))
-    first = totals[racing[0].name]
-    print(
-        f"{'times faster than the first':36} "
-        + " ".join(f"{first / totals[each.name]:15.2f}" for each in racing)
-    )
+        for form, packets in forms(path).items():
+            capture = write(directory / "copies.pcapng", copies(packets))
+            times = [
+                median(run(each, capture, directory / "output").cpu_s for _ in range(rounds))
+                for each in racing
+            ]
+            print(
+                f"{path.name[:30]:30} {form:6} {capture.stat().st_size / 1e6:5.0f} "
+                + " ".join(f"{each:13.2f} {times[0] / each:6.1f}x" for each in times),
+                flush=True,
+            )
 
 
 def main(arguments: list[str]) -> int:
