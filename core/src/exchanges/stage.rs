@@ -62,6 +62,15 @@ pub struct Ended<X> {
     pub is_reported: bool,
 }
 
+/// A connection opened here that was open when the capture ended.
+pub struct Closed {
+    pub slot: usize,
+    pub ordinal: u64,
+    pub ends: Box<[u8]>,
+    /// Time of its SYN.
+    pub syn_ns: i64,
+}
+
 pub struct Stage<X> {
     limits: Limits,
     flows: HashMap<Box<[u8]>, (usize, usize)>, // ends -> slot and side
@@ -291,9 +300,8 @@ impl<X> Stage<X> {
         })
     }
 
-    /// The capture has ended. Ends the connections opened here of which nothing is left to tell: their slots, numbers
-    /// and ends, and the times of their SYNs.
-    pub fn close(&mut self) -> Vec<(usize, u64, Box<[u8]>, i64)> {
+    /// The capture has ended. Ends the connections opened here of which nothing is left to tell.
+    pub fn close(&mut self) -> Vec<Closed> {
         let mut closed = Vec::new();
         for slot in 0..self.slots.len() {
             let Some(entry) = &self.slots[slot] else {
@@ -306,7 +314,12 @@ impl<X> Stage<X> {
             if !self.reports(slot) {
                 self.release(slot);
                 self.counts.closed_end += 1;
-                closed.push((slot, ordinal, ends, syn_ns));
+                closed.push(Closed {
+                    slot,
+                    ordinal,
+                    ends,
+                    syn_ns,
+                });
             }
         }
         closed

@@ -340,9 +340,9 @@ impl Lending {
     /// numbers and ends, and the times of their SYNs.
     fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<(u64, Bound<'py, PyBytes>, i64)>> {
         let mut all = Vec::new();
-        for (slot, ordinal, ends, syn_ns) in self.stage.close() {
-            self.let_go(py, slot)?;
-            all.push((ordinal, PyBytes::new(py, &ends), syn_ns));
+        for closed in self.stage.close() {
+            self.let_go(py, closed.slot)?;
+            all.push((closed.ordinal, PyBytes::new(py, &closed.ends), closed.syn_ns));
         }
         Ok(all)
     }
