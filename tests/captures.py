@@ -5,6 +5,7 @@ Shares no code with the readers and writers of kdissect.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 import struct
@@ -21,6 +22,22 @@ MICROSECONDS = 0xA1B2C3D4
 NANOSECONDS = 0xA1B23C4D
 MODIFIED = 0xA1B2CD34
 SECOND_NS = 1_000_000_000
+
+
+_PIPE_BYTES = 1 << 20  # largest capacity of a pipe
+
+
+def full_pipe(path: Path) -> int:
+    """The end to read of a pipe that holds all bytes of a file: nobody waits for a writer. While ``live``
+    waits, time passes, so its output would depend on how soon the writer writes.
+    """
+    data = path.read_bytes()
+    assert len(data) <= _PIPE_BYTES, path
+    receiving, sending = os.pipe()
+    fcntl.fcntl(sending, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    with os.fdopen(sending, "wb") as file:
+        file.write(data)
+    return receiving
 
 
 def open_in(directory: Path) -> int:

@@ -33,16 +33,18 @@ COMMANDS = (
 OTHERS = tuple(line for line in COMMAND_LINES if "--prometheus" not in line)  # which prints a free port
 OF_THIS_RUN = (b'"started":', b'"written":', b'"writer":')  # in manifests
 CHILD = """
-import json, os, subprocess, sys
+import json, os, sys
 from pathlib import Path
 from shutil import rmtree
 from kdissect.cli.main import main
+from tests.captures import full_pipe
 out = Path(sys.argv[1])
 for line, capture in json.load(sys.stdin):
     words = line.replace("OUT", str(out)).split()
     if words[-1] == "-":
-        cat = subprocess.Popen(["cat", capture], stdout=subprocess.PIPE)
-        os.dup2(cat.stdout.fileno(), 0)
+        pipe = full_pipe(Path(capture))
+        os.dup2(pipe, 0)
+        os.close(pipe)
         sys.stdin = open(0, closefd=False)
     status = main([*words, *([] if words[-1] == "-" else [capture])])
     sys.stdout.flush()
@@ -72,6 +74,7 @@ def outputs(commands: Sequence[tuple[str, Path]], out: Path, seed: str) -> list[
     """What each command prints of its capture and writes to ``out``, one after the other in one process."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD, out, END],
+        cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": seed},
         input=json.dumps(commands, default=str).encode(),
         capture_output=True,

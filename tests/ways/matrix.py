@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import pickle
 import re
 import shlex
-import subprocess
 import sys
 from contextlib import chdir, contextmanager
 from functools import cache
@@ -26,6 +26,7 @@ import pytest
 from kdissect.cli.main import SETTINGS, kdissect, main
 from kdissect.stats.summarizer import PARTS
 from kdissect.tables.rows import TABLES
+from tests.captures import full_pipe
 from tests.core import HAS_CORE, without_core
 from tests.exports import lines
 from tests.rings import packets_of, write
@@ -215,12 +216,9 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _stdin(path: Path) -> Iterator[None]:
-    """Stdin of this process is a pipe with the bytes of a file, which only another process writes to."""
-    with (
-        subprocess.Popen(["cat", path], stdout=subprocess.PIPE, encoding="latin-1") as cat,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(sys, "stdin", cat.stdout)
+    """Stdin of this process is a pipe with the bytes of a file."""
+    with os.fdopen(full_pipe(path), encoding="latin-1") as pipe, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", pipe)
         yield
 
 
