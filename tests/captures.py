@@ -9,6 +9,7 @@ import fcntl
 import gzip
 import os
 import struct
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,16 +29,23 @@ _PIPE_BYTES = 1 << 20  # largest capacity of a pipe
 
 
 def full_pipe(path: Path) -> int:
-    """The end to read of a pipe that holds all bytes of a file: nobody waits for a writer. While ``live``
-    waits, time passes, so its output would depend on how soon the writer writes.
+    """The end to read of a pipe that holds the bytes of a file, as many as it can; the rest follows at once.
+    While ``live`` waits, time passes, so its output would depend on how soon a writer begins.
     """
-    data = path.read_bytes()
-    assert len(data) <= _PIPE_BYTES, path
     receiving, sending = os.pipe()
     fcntl.fcntl(sending, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    with os.fdopen(sending, "wb") as file:
-        file.write(data)
+    data = path.read_bytes()
+    os.write(sending, data[:_PIPE_BYTES])
+    if rest := data[_PIPE_BYTES:]:
+        threading.Thread(target=_write, args=(sending, rest), daemon=True).start()
+    else:
+        os.close(sending)
     return receiving
+
+
+def _write(pipe: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(pipe, "wb") as file:
+        file.write(data)
 
 
 def open_in(directory: Path) -> int:
