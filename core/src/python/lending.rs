@@ -32,7 +32,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use asking::{Callbacks, Introductions, SharedApis};
+use asking::{Answers, Callbacks, Introductions};
 use block::PyRan;
 use counts::PyLeft;
 use ended::PyEnded;
@@ -94,10 +94,7 @@ pub struct Lending {
     interfaces: Vec<Handle>,
     /// By address.
     known_interfaces: HashMap<usize, usize>,
-    apis: SharedApis,
-    introductions: Introductions,
-    /// Those that are not Kafka; the first is none.
-    protocols: Vec<String>,
+    answers: Answers,
     python: Callbacks,
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
@@ -136,9 +133,11 @@ impl Lending {
             links: Vec::new(),
             interfaces: Vec::new(),
             known_interfaces: HashMap::new(),
-            apis: BTreeMap::new(),
-            introductions: Introductions::default(),
-            protocols: vec![String::new(), "TLS".to_owned()], // the second is `TLS`
+            answers: Answers {
+                apis: BTreeMap::new(),
+                introductions: Introductions::default(),
+                protocols: vec![String::new(), "TLS".to_owned()], // the second is `TLS`
+            },
             python,
             kinds,
             page: None,

@@ -62,12 +62,29 @@ pub(super) struct Introductions {
     known: HashMap<Box<[u8]>, Introduction>,
 }
 
+/// What Python has answered.
+pub(super) struct Answers {
+    pub(super) apis: SharedApis,
+    pub(super) introductions: Introductions,
+    /// Those that are not Kafka; the first is none.
+    pub(super) protocols: Vec<String>,
+}
+
 pub(super) struct Asking<'a, 'py> {
-    pub(super) py: Python<'py>,
-    pub(super) apis: &'a mut SharedApis,
-    pub(super) introductions: &'a mut Introductions,
-    pub(super) protocols: &'a mut Vec<String>,
-    pub(super) python: &'a Callbacks,
+    py: Python<'py>,
+    answers: &'a mut Answers,
+    python: &'a Callbacks,
+}
+
+impl Answers {
+    /// Asks Python about what is not known yet.
+    pub(super) fn asking<'a, 'py>(&'a mut self, py: Python<'py>, python: &'a Callbacks) -> Asking<'a, 'py> {
+        Asking {
+            py,
+            answers: self,
+            python,
+        }
+    }
 }
 
 impl Introductions {
@@ -98,8 +115,8 @@ impl Introductions {
 
 impl Apis for Asking<'_, '_> {
     fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual> {
-        let (py, python) = (self.py, self.python);
-        let api = self.apis.entry((api_key, api_version)).or_insert_with(|| {
+        let (py, python, apis) = (self.py, self.python, &mut self.answers.apis);
+        let api = apis.entry((api_key, api_version)).or_insert_with(|| {
             let (name, has_tags, before): (Object, bool, u8) =
                 answer(py, &python.usual, (api_key, api_version))?;
             let is_needed = match &python.is_needed {
@@ -125,7 +142,7 @@ impl Apis for Asking<'_, '_> {
 
     fn is_first(&mut self, frame: &[u8]) -> bool {
         let frame = PyBytes::new(self.py, frame);
-        let introduction = self.introductions.of(self.python, &frame);
+        let introduction = self.answers.introductions.of(self.python, &frame);
         introduction
             .inspect_err(|error| keep_interrupt(self.py, error))
             .is_ok_and(|(is_first, ..)| is_first)
@@ -135,10 +152,10 @@ impl Apis for Asking<'_, '_> {
         let [payload, ends] = [payload, ends].map(|each| PyBytes::new(self.py, each));
         let protocol: Option<String> = answer(self.py, &self.python.refused, (payload, begins, ends))?;
         let protocol = protocol?;
-        let known = self.protocols.iter().position(|each| *each == protocol);
+        let known = self.answers.protocols.iter().position(|each| *each == protocol);
         known.or_else(|| {
-            self.protocols.push(protocol);
-            Some(self.protocols.len() - 1)
+            self.answers.protocols.push(protocol);
+            Some(self.answers.protocols.len() - 1)
         })
     }
 

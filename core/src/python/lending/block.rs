@@ -8,7 +8,6 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use super::asking::Asking;
 use super::link::Holder;
 use super::Lending;
 use crate::exchanges::connection::Packet;
@@ -148,13 +147,7 @@ impl Lending {
                 time_ns,
                 interface: block.interface,
             };
-            let mut asking = Asking {
-                py,
-                apis: &mut self.apis,
-                introductions: &mut self.introductions,
-                protocols: &mut self.protocols,
-                python: &self.python,
-            };
+            let mut asking = self.answers.asking(py, &self.python);
             let waited = self.stage.waiting_since_ns();
             match self.stage.feed(block.link_type, bytes, packet, &mut asking) {
                 Verdict::Taken => {}

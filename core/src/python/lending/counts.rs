@@ -36,7 +36,7 @@ impl Lending {
         ];
         let refused = refused.into_iter().map(|(protocol, count)| {
             (
-                Cow::Owned(format!("connections: {}", self.protocols[protocol])),
+                Cow::Owned(format!("connections: {}", self.answers.protocols[protocol])),
                 count,
             )
         });

@@ -149,7 +149,9 @@ impl Lending {
         info: Option<Object>,
     ) -> Option<UnreadState> {
         let unread = connection.unread.as_ref()?;
-        let protocol = unread.protocol.map(|number| self.protocols[number].clone());
+        let protocol = unread
+            .protocol
+            .map(|number| self.answers.protocols[number].clone());
         Some(UnreadState::of(unread, connection.last_ns, protocol, info))
     }
 

@@ -229,6 +229,7 @@ impl Lending {
             return Ok(());
         }
         let (_, name, version_sent) = self
+            .answers
             .introductions
             .of(&self.python, &PyBytes::new(py, &frame.data))?;
         if let Some(link) = self.links.get_mut(finished.slot).and_then(Option::as_mut) {

@@ -4,7 +4,6 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::asking::Asking;
 use super::link::{Holder, Link, IDENTITY};
 use super::Lending;
 use crate::exchanges::connection::{request_header, Finished, Frame, Header, Message, Outcome, Request};
@@ -156,7 +155,7 @@ impl Lending {
     }
 
     fn api_name<'py>(&self, py: Python<'py>, header: &Header) -> Bound<'py, PyAny> {
-        match self.apis.get(&(header.api_key, header.api_version)) {
+        match self.answers.apis.get(&(header.api_key, header.api_version)) {
             Some(Some(api)) => api.name.bind(py).clone(),
             _ => py.None().into_bound(py),
         }
@@ -203,13 +202,7 @@ impl Lending {
         let mut usual = None;
         if request.retransmitted_ns.is_none() && !request.anomalies.is_truthy()? {
             if let Some(interface) = self.interface(&frame.interface) {
-                let mut asking = Asking {
-                    py,
-                    apis: &mut self.apis,
-                    introductions: &mut self.introductions,
-                    protocols: &mut self.protocols,
-                    python: &self.python,
-                };
+                let mut asking = self.answers.asking(py, &self.python);
                 if let Ok((header, true)) = request_header(data, &mut asking) {
                     usual = Some(Message::Frame(header, frame.frame(interface)));
                 }

@@ -5,7 +5,6 @@
 
 use pyo3::prelude::*;
 
-use super::asking::Asking;
 use super::link::{Holder, IDENTITY};
 use super::objects::PythonFrame;
 use super::writing::key;
@@ -77,13 +76,7 @@ impl Lending {
             Some(request) if is_answered || kind.is(unacknowledged) => self.whole(&request)?,
             _ => return Err(Why::Outcome.odd()),
         };
-        let mut asking = Asking {
-            py: exchange.py(),
-            apis: &mut self.apis,
-            introductions: &mut self.introductions,
-            protocols: &mut self.protocols,
-            python: &self.python,
-        };
+        let mut asking = self.answers.asking(exchange.py(), &self.python);
         let (header, expects_response) = request_header(&request.data, &mut asking)?;
         let outcome = match response_frame {
             Some(response) => Outcome::Answered(self.whole(&response)?),
